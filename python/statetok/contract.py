@@ -1,0 +1,236 @@
+"""The contract as an object: the five numbers, and what follows from them."""
+
+from __future__ import annotations
+
+from ._implementation import insert_state_blocks
+from ._inputs import numbers, plain, plain_list
+from .errors import StateTokenError, with_likely_cause
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn, Self, overload
+
+    from numpy.typing import NDArray
+
+    from ._types import Int, TensorT
+
+__all__ = ["StateTokens"]
+
+_FIELDS = ("vocab", "k", "eot", "user", "assistant")
+
+
+class StateTokens:
+    """The state-token contract of one model: five numbers that do not change.
+
+    Unlike `insert_state_blocks`, which takes what the header takes, this refuses numbers that
+    can belong to no model.
+
+    Parameters
+    ----------
+    vocab : int
+        Number of ids the tokeniser can produce, added tokens counted; at least 1. State ids
+        start here.
+    k : int
+        Number of state tokens after an exchange; 0 for a model without any.
+    eot, user, assistant : int
+        The ids of ``<|endoftext|>``, ``<|user|>`` and ``<|assistant|>``: three different ones,
+        from 0 up to ``vocab - 1``.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range, two control ids are the same, or ``vocab + k`` is more
+        than ``2**31``.
+    TypeError
+        If a number is no int.
+
+    Examples
+    --------
+    >>> st = StateTokens(vocab=100, k=2, eot=0, user=1, assistant=2)
+    >>> st.insert([1, 50, 2, 51, 0])
+    [1, 50, 2, 51, 0, 100, 101]
+    """
+
+    __slots__ = _FIELDS
+
+    vocab: int
+    k: int
+    eot: int
+    user: int
+    assistant: int
+
+    def __init__(self, vocab: int, k: int, eot: int, user: int, assistant: int) -> None:
+        five = numbers(vocab, k, eot, user, assistant)
+        for name, number in zip(_FIELDS, five, strict=True):
+            object.__setattr__(self, name, number)
+        if self.vocab < 1:
+            raise ValueError(f"vocab is {self.vocab}: it must be at least 1")
+        if self.k < 0:
+            raise ValueError(f"k is {self.k}: it must be at least 0")
+        control = {name: getattr(self, name) for name in _FIELDS[2:]}
+        for name, id in control.items():
+            if not 0 <= id < self.vocab:
+                raise ValueError(f"{name} is {id}: it must be an id from 0 to {self.vocab - 1}")
+        if len(set(control.values())) < len(control):
+            raise ValueError(f"eot, user and assistant must be three different ids, not {control}")
+
+    def _frozen(self, *_: object) -> NoReturn:
+        raise AttributeError("StateTokens cannot be changed; make a new one")
+
+    __setattr__ = _frozen
+    __delattr__ = _frozen
+
+    def _numbers(self) -> tuple[int, int, int, int, int]:
+        return self.vocab, self.k, self.eot, self.user, self.assistant
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StateTokens):
+            return NotImplemented
+        return self._numbers() == other._numbers()
+
+    def __hash__(self) -> int:
+        return hash(self._numbers())
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, int, int, int, int]]:
+        return type(self), self._numbers()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)}" for name in _FIELDS)
+        return f"StateTokens({shown})"
+
+    # -- as JSON -----------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """Return the five numbers as a JSON object, for a file beside the model."""
+        import json
+
+        return json.dumps({name: getattr(self, name) for name in _FIELDS})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Make a contract from what `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str or bytes
+            A JSON object with exactly the five numbers.
+
+        Raises
+        ------
+        ValueError
+            If the text is no JSON, a number is missing, there twice or out of its range, or
+            there is another field.
+        TypeError
+            If a value is no int.
+        """
+        import json
+
+        def fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            if sorted(name for name, _ in pairs) != sorted(_FIELDS):
+                found = ", ".join(name[:20] for name, _ in pairs[:10]) or "none"
+                raise ValueError(
+                    f"a contract has the fields {', '.join(_FIELDS)}, once each; found: {found}"
+                )
+            return dict(pairs)
+
+        found = json.loads(text, object_pairs_hook=fields)
+        if not isinstance(found, dict):
+            raise ValueError(f"a contract is a JSON object, not {type(found).__name__}")
+        return cls(**found)
+
+    # -- state ids ---------------------------------------------------------------------------
+
+    @property
+    def state_ids(self) -> range:
+        """The ids of one block in order: ``range(vocab, vocab + k)``."""
+        return range(self.vocab, self.vocab + self.k)
+
+    def is_state_id(self, id: int) -> bool:
+        """Say whether `id` is a state id, which no tokeniser produces or decodes."""
+        return self.vocab <= id < self.vocab + self.k
+
+    # -- sequences ---------------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+
+        @overload
+        def insert(self, ids: NDArray[Int]) -> NDArray[Int]: ...
+        @overload
+        def insert(self, ids: TensorT) -> TensorT: ...
+        @overload
+        def insert(self, ids: Sequence[int]) -> list[int]: ...
+
+    def insert(self, ids: Any) -> Any:
+        """Insert the state blocks that the engine inserts: `insert_state_blocks`, bound.
+
+        Parameters
+        ----------
+        ids : sequence of int, integer ndarray or CPU tensor, shape (n,)
+            One sequence of token ids. It is not changed.
+
+        Returns
+        -------
+        list of int, ndarray or tensor, shape (m,), m >= n
+            As `insert_state_blocks` returns it.
+
+        Raises
+        ------
+        StateTokenError, ValueError, TypeError, MemoryError
+            As `insert_state_blocks` raises them.
+        """
+        return insert_state_blocks(ids, self.vocab, self.k, self.eot, self.user, self.assistant)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def strip(self, ids: NDArray[Int]) -> NDArray[Int]: ...
+        @overload
+        def strip(self, ids: TensorT) -> TensorT: ...
+        @overload
+        def strip(self, ids: Sequence[int]) -> list[int]: ...
+
+    def strip(self, ids: Any) -> Any:
+        """Leave the state ids out: what remains is what the tokeniser can decode.
+
+        The end-of-turn ids stay, those that `insert` added too.
+
+        Parameters
+        ----------
+        ids : sequence of int, integer ndarray or CPU tensor, shape (n,)
+            One sequence of ids, state ids among them anywhere. It is not changed.
+
+        Returns
+        -------
+        list of int, ndarray or tensor, shape (m,), m <= n
+            A list for a list (of the same objects) and for any other sequence; a new array or
+            tensor of the same dtype for an array or tensor.
+
+        Raises
+        ------
+        StateTokenError
+            If an id is negative or ``vocab + k`` or more; ``error.position`` is its index.
+        ValueError, TypeError
+            As `insert_state_blocks` raises them for `ids`.
+        """
+        given, finish = plain(ids)
+        if isinstance(given, list):
+            self._check_known(given)
+            return [id for id in given if id < self.vocab]
+        unknown = (given < 0) | (given >= self.vocab + self.k)
+        if unknown.any():
+            position = int(unknown.argmax())
+            self._check_known(plain_list(given[: position + 1].tolist()))
+        kept = given[given < self.vocab]
+        return finish(kept) if finish else kept
+
+    def _check_known(self, ids: list[int]) -> None:
+        for position, id in enumerate(ids):
+            if id < 0:
+                what = "is negative"
+            elif id >= self.vocab + self.k:
+                what = f"is neither below vocab ({self.vocab}) nor one of the {self.k} state ids"
+            else:
+                continue
+            error = StateTokenError(f"token id {id} at position {position} {what}", position)
+            raise with_likely_cause(error, self.vocab, self.k)

@@ -1,0 +1,114 @@
+"""The header in Python: src/state_tokens.h, line by line, to be read beside it.
+
+The twin proves the build. It is as slow as it is plain, and both must answer alike: the same
+ids, or the same refusal in the same words.
+"""
+
+from __future__ import annotations
+
+from ._inputs import any_input
+from .errors import StateTokenError
+
+__all__ = ["HEADER_SHA256", "insert_state_blocks"]
+
+#: SHA-256 of the header that this module was written beside.
+HEADER_SHA256 = "e6262c39c2609c8eed129c2204dcefb0cbdf9065e5c05f89ecc1cf5003647fff"
+
+NONE, USER, REPLY = range(3)
+
+
+@any_input
+def insert_state_blocks(
+    ids: list[int], vocab: int, k: int, eot: int, user: int, assistant: int
+) -> list[int]:
+    """Insert the state blocks that the engine inserts.
+
+    After every `eot` that closes an exchange come the ids ``vocab .. vocab + k - 1``. A reply
+    met by a new `user` without an `eot` gets `eot` and the block first. A complete block that
+    is there already is kept. ``src/state_tokens.h`` decides; nothing is checked beyond what it
+    checks.
+
+    Parameters
+    ----------
+    ids : sequence of int, integer ndarray or CPU tensor, shape (n,)
+        One sequence of token ids, each within 32 bits. It is not changed.
+    vocab : int
+        Number of ids the tokeniser can produce; state ids start here.
+    k : int
+        Number of state tokens after an exchange; with 0 or less, nothing is inserted.
+    eot, user, assistant : int
+        The ids of ``<|endoftext|>``, ``<|user|>`` and ``<|assistant|>``.
+
+    Returns
+    -------
+    list of int, ndarray or tensor, shape (m,), m >= n
+        A list for a list (ids that were given are the same objects) and for any other
+        sequence; a new array or tensor of the same dtype for an array or tensor.
+
+    Raises
+    ------
+    StateTokenError
+        If an id is not allowed where it stands; ``error.position`` is its index.
+    ValueError
+        If an id, a number of the contract or ``vocab + k`` does not fit 32 bits, an array is
+        not one-dimensional, or an id to be written does not fit its dtype.
+    TypeError
+        If `ids` is no sequence of ints, or a number of the contract is no int.
+    MemoryError
+        If the result does not fit in memory.
+    """
+    if k <= 0:
+        for i, id in enumerate(ids):
+            if id >= vocab:
+                raise StateTokenError(
+                    f"token id {id} at position {i} is past the vocabulary ({vocab}) "
+                    "and the model has no state tokens",
+                    i,
+                )
+        return ids
+    out = []
+    block = range(vocab, vocab + k)
+    phase = NONE
+    n = len(ids)
+    i = 0
+    while i < n:
+        id = ids[i]
+        if id < 0:
+            raise StateTokenError(f"token id {id} at position {i} is negative", i)
+        if id >= vocab:
+            raise StateTokenError(
+                f"state id {id} at position {i} is not part of a complete state block directly "
+                "after an <|endoftext|> that ends an assistant reply",
+                i,
+            )
+        if id == user:
+            if phase == REPLY:  # the reply stopped early: close it as training does
+                out.append(eot)
+                out.extend(block)
+            phase = USER
+            out.append(id)
+        elif id == assistant:
+            if phase == USER:
+                phase = REPLY
+            out.append(id)
+        elif id == eot:
+            closes = phase == REPLY
+            phase = NONE
+            out.append(id)
+            if closes:
+                if i + 1 < n and ids[i + 1] >= vocab:  # a block given with the ids
+                    for j in range(k):
+                        if i + 1 + j >= n or ids[i + 1 + j] != vocab + j:
+                            raise StateTokenError(
+                                f"the state block after the <|endoftext|> at position {i} is not "
+                                f"the {k} ids {vocab} .. {vocab + k - 1} in order",
+                                i,
+                            )
+                    out.extend(ids[i + 1 : i + 1 + k])  # the block, as the given objects
+                    i += k
+                else:
+                    out.extend(block)
+        else:
+            out.append(id)
+        i += 1
+    return out

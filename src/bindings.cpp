@@ -32,6 +32,11 @@ py::object python(const char* module, const char* name) {
   return py::module_::import(module).attr(name);
 }
 
+[[noreturn]] void raise(const py::object& error) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw py::error_already_set();
+}
+
 std::vector<int> ask_header(const std::vector<int>& ids, const Contract& c) {
   const auto ask = [&] {
     return ember::insert_state_blocks(ids, c.vocab, c.k, c.eot, c.user, c.assistant);
@@ -42,10 +47,7 @@ std::vector<int> ask_header(const std::vector<int>& ids, const Contract& c) {
     const py::gil_scoped_release unlocked;
     return ask();
   } catch (const std::invalid_argument& refusal) {
-    const py::object error =
-        python("statetok.errors", "from_header")(refusal.what(), c.vocab, c.k);
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-    throw py::error_already_set();
+    raise(python("statetok.errors", "from_header")(refusal.what(), c.vocab, c.k));
   }
 }
 
@@ -123,7 +125,10 @@ py::object insert_list(const py::list& given, const Contract& c) {
     items.take(item);
   }
   const std::vector<int> answer = ask_header(ids, c);
-  py::list result(answer.size());
+  // Not py::list(size), which reports a failed allocation as a RuntimeError.
+  const auto result = py::reinterpret_steal<py::object>(
+      PyList_New(static_cast<Py_ssize_t>(answer.size())));
+  if (!result) throw py::error_already_set();
   std::size_t next = 0;
   for (std::size_t i = 0; i < answer.size(); ++i) {
     // Insertion only adds, so one walk finds each given id in the answer.
@@ -137,7 +142,7 @@ py::object insert_list(const py::list& given, const Contract& c) {
     }
     PyList_SET_ITEM(result.ptr(), static_cast<Py_ssize_t>(i), item);
   }
-  return std::move(result);
+  return result;
 }
 
 // -- arrays -----------------------------------------------------------------------------------
@@ -159,7 +164,7 @@ py::object insert_array(const py::array& given, const Contract& c) {
   const Id* data = static_cast<const Id*>(given.data());
   std::vector<int> ids(static_cast<std::size_t>(given.size()));
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (!fits<int>(data[i])) python("statetok._inputs", "raise_too_wide")(data[i], i);
+    if (!fits<int>(data[i])) raise(python("statetok._inputs", "too_wide")(data[i], i));
     ids[i] = static_cast<int>(data[i]);
   }
   const std::vector<int> answer = ask_header(ids, c);
@@ -168,7 +173,7 @@ py::object insert_array(const py::array& given, const Contract& c) {
   for (std::size_t i = 0; i < answer.size(); ++i) {
     // An id that was given fits, so one that does not is one that the header adds.
     if (!fits<Id>(answer[i]))
-      python("statetok._inputs", "raise_does_not_fit")(answer[i], given.dtype());
+      raise(python("statetok._inputs", "does_not_fit")(answer[i], given.dtype()));
     out[i] = static_cast<Id>(answer[i]);
   }
   return std::move(result);

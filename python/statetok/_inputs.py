@@ -14,7 +14,7 @@ from operator import index
 TYPE_CHECKING = False  # typing's own would take longer to import than all of statetok
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, NoReturn
+    from typing import Any
 
     from ._types import Finish, InsertStateBlocks
 
@@ -112,7 +112,7 @@ def plain_list(ids: Iterable[object]) -> list[int]:
                 + (": pass one sequence at a time" if nested else "")
             )
         if not INT32_MIN <= id <= INT32_MAX:
-            raise_too_wide(id, position)
+            raise too_wide(id, position)
         out.append(id)
     return out
 
@@ -174,7 +174,7 @@ def array_like(out: list[int], given: Any) -> Any:
     limits = numpy.iinfo(given.dtype)
     for id in out:
         if not limits.min <= id <= limits.max:
-            raise_does_not_fit(id, given.dtype)
+            raise does_not_fit(id, given.dtype)
     return numpy.array(out, given.dtype)
 
 
@@ -197,7 +197,8 @@ def any_input(
         try:
             out = decide(values, vocab, k, eot, user, assistant)
         except StateTokenError as error:
-            raise with_likely_cause(error, vocab, k) from None
+            with_likely_cause(error, vocab, k)
+            raise
         result = out if given_list else array_like(out, given)
         return finish(result) if finish else result
 
@@ -207,7 +208,7 @@ def any_input(
 # -- faults and their words ------------------------------------------------------------------
 
 
-def raise_too_wide(id: int, position: int) -> NoReturn:
+def too_wide(id: int, position: int) -> ValueError:
     error = ValueError(
         f"the id at position {position} is {_shown(id)}: an id must fit in 32 bits "
         f"({INT32_MIN} .. {INT32_MAX})"
@@ -217,11 +218,11 @@ def raise_too_wide(id: int, position: int) -> NoReturn:
             f"Its two halves are {id & 0xFFFFFFFF} and {id >> 32}: "
             "were 32-bit ids read as 64-bit ones?"
         )
-    raise error
+    return error
 
 
-def raise_does_not_fit(id: int, dtype: object) -> NoReturn:
-    raise ValueError(
+def does_not_fit(id: int, dtype: object) -> ValueError:
+    return ValueError(
         f"id {id} must be written and does not fit the dtype of ids, {dtype}: "
         "pass ids.astype('int32')"
     )

@@ -226,11 +226,10 @@ class StateTokens:
 
     def _check_known(self, ids: list[int]) -> None:
         for position, id in enumerate(ids):
-            if id < 0:
-                what = "is negative"
-            elif id >= self.vocab + self.k:
-                what = f"is neither below vocab ({self.vocab}) nor one of the {self.k} state ids"
-            else:
+            if 0 <= id < self.vocab + self.k:
                 continue
-            error = StateTokenError(f"token id {id} at position {position} {what}", position)
-            raise with_likely_cause(error, self.vocab, self.k)
+            what = "is negative"
+            if id > 0:
+                what = f"is neither below vocab ({self.vocab}) nor one of the {self.k} state ids"
+            text = f"token id {id} at position {position} {what}"
+            raise with_likely_cause(StateTokenError(text, position), self.vocab, self.k)

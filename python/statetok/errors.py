@@ -37,7 +37,7 @@ class StateTokenError(ValueError):
 
 
 def from_header(what: str, vocab: int, k: int) -> ValueError:
-    """Make the exception for a header's ``what()``: the extension's only way to raise one.
+    """Return the exception for a header's ``what()``, for the extension to raise.
 
     A header whose text names no position (another revision's) gives a plain ``ValueError``.
     """
@@ -50,7 +50,7 @@ def from_header(what: str, vocab: int, k: int) -> ValueError:
 
 
 def with_likely_cause(error: StateTokenError, vocab: int, k: int) -> StateTokenError:
-    """Add a note to `error` if the id that it names has a well-known cause."""
+    """Return `error`, with a note if the id that it names has a well-known cause."""
     import re
 
     id_at_fault = re.match(r"(?:token|state) id (-?\d+) at ", str(error))

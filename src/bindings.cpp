@@ -2,31 +2,29 @@
 // here; every other input and every fault goes to statetok._inputs, where its words are.
 
 #include <pybind11/numpy.h>
+#include <pybind11/critical_section.h>
 #include <pybind11/pybind11.h>
 
+#include <chrono>
 #include <climits>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <state_tokens.h>  // <>: as a system header, so that our warnings are not its
+#include "ragged.h"
+#include "skip_text.h"
 
 namespace py = pybind11;
+using namespace statetok;
 
 namespace {
-
-struct Contract {
-  int vocab, k, eot, user, assistant;
-};
-
-// The lock is given up for the header's work on sequences of this many ids and more; on shorter
-// ones, handing it over costs more than the work.
-constexpr std::size_t kLong = 8192;
 
 py::object python(const char* module, const char* name) {
   return py::module_::import(module).attr(name);
@@ -37,19 +35,11 @@ py::object python(const char* module, const char* name) {
   throw py::error_already_set();
 }
 
-std::vector<int> ask_header(const std::vector<int>& ids, const Contract& c) {
-  const auto ask = [&] {
-    return ember::insert_state_blocks(ids, c.vocab, c.k, c.eot, c.user, c.assistant);
-  };
-  try {
-    if (ids.size() < kLong) return ask();
-    // Safe: the ids are a copy of ours, and nothing else is touched.
-    const py::gil_scoped_release unlocked;
-    return ask();
-  } catch (const std::invalid_argument& refusal) {
-    raise(python("statetok.errors", "from_header")(refusal.what(), c.vocab, c.k));
-  }
+py::object refusal(const std::invalid_argument& error, const Contract& c) {
+  return python("statetok.errors", "from_header")(error.what(), c.vocab, c.k);
 }
+
+const Scan kScan = best_scan();
 
 // -- the numbers of the contract --------------------------------------------------------------
 
@@ -76,161 +66,343 @@ bool read_int(PyObject* object, int& value) {
   return true;
 }
 
-Contract contract(const py::object& vocab, const py::object& k, const py::object& eot,
-                  const py::object& user, const py::object& assistant) {
+Contract contract(PyObject* vocab, PyObject* k, PyObject* eot, PyObject* user,
+                  PyObject* assistant) {
   Contract c{};
-  if (read_int(vocab.ptr(), c.vocab) && read_int(k.ptr(), c.k) &&
-      read_int(eot.ptr(), c.eot) && read_int(user.ptr(), c.user) &&
-      read_int(assistant.ptr(), c.assistant) &&
+  if (read_int(vocab, c.vocab) && read_int(k, c.k) && read_int(eot, c.eot) &&
+      read_int(user, c.user) && read_int(assistant, c.assistant) &&
       (c.k <= 0 || std::int64_t{c.vocab} + c.k <= std::int64_t{INT_MAX} + 1))
     return c;
-  const auto five = python("statetok._inputs", "numbers")(vocab, k, eot, user, assistant)
-                        .cast<py::tuple>();
-  return {five[0].cast<int>(), five[1].cast<int>(), five[2].cast<int>(), five[3].cast<int>(),
-          five[4].cast<int>()};
+  // Integers of another kind, or a fault.
+  const auto five = python("statetok._inputs", "numbers")(
+      py::handle(vocab), py::handle(k), py::handle(eot), py::handle(user), py::handle(assistant));
+  return {five[py::int_(0)].cast<int>(), five[py::int_(1)].cast<int>(),
+          five[py::int_(2)].cast<int>(), five[py::int_(3)].cast<int>(),
+          five[py::int_(4)].cast<int>()};
 }
 
 // -- lists ------------------------------------------------------------------------------------
 
-// References to the items of a list, so that they outlive what others do to the list meanwhile.
-class Items {
+struct NotPlain {};  // thrown at an item that is no exact int within 32 bits
+
+// The items of a list. A reference to each is taken as it is read, so that they outlive whatever
+// happens to the list later.
+class ListItems {
  public:
-  explicit Items(std::size_t capacity) : items_(new PyObject*[capacity]) {}
-  Items(const Items&) = delete;
-  Items& operator=(const Items&) = delete;
-  ~Items() {
-    while (begin_ < end_) Py_DECREF(items_[begin_++]);
+  explicit ListItems(const py::list& list) : list_(list), size_(list.size()) {
+    if (size_ <= kFew) return;
+    many_.reset(new PyObject*[size_]);
+    items_ = many_.get();
   }
-  void take(PyObject* item) {
-    Py_INCREF(item);
-    items_[end_++] = item;
+  ListItems(const ListItems&) = delete;
+  ListItems& operator=(const ListItems&) = delete;
+  ~ListItems() {
+    for (std::size_t i = 0; i < taken_; ++i) Py_DECREF(items_[i]);
   }
-  PyObject* give_first() { return items_[begin_++]; }
+
+  std::size_t size() const { return size_; }
+
+  const int* read(std::size_t first, std::size_t count, int* buffer) {
+    if (first < taken_) {  // a second time
+      for (std::size_t i = 0; i < count; ++i) read_int(items_[first + i], buffer[i]);
+      return buffer;
+    }
+    PyObject* const* const given = PySequence_Fast_ITEMS(list_.ptr()) + first;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!read_int(given[i], buffer[i])) throw NotPlain();
+      Py_INCREF(given[i]);
+      items_[taken_++] = given[i];
+    }
+    return buffer;
+  }
+
+  // Copies the items with the plan's edits to `to`, which owns the references from here on.
+  void move_to(PyObject** to, const Plan& plan, PyObject* const* added) {
+    for (const Edit& edit : plan.edits)
+      for (std::size_t i = 0; i < edit.count; ++i) Py_INCREF(added[edit.first + i]);
+    apply<PyObject*>(plan.edits, added, items_, 0, size_, to);
+    taken_ = 0;
+  }
 
  private:
-  std::unique_ptr<PyObject*[]> items_;
-  std::size_t begin_ = 0, end_ = 0;
+  static constexpr std::size_t kFew = 64;  // so many need no memory from the heap
+  const py::list& list_;
+  std::size_t size_, taken_ = 0;
+  PyObject* few_[kFew];
+  std::unique_ptr<PyObject*[]> many_;
+  PyObject** items_ = few_;
+};
+
+// The ids that a plan adds, as objects.
+class AddedItems {
+ public:
+  explicit AddedItems(const std::vector<int>& ids) : AddedItems() {
+    items_.reserve(ids.size());
+    for (const int id : ids) {
+      PyObject* const item = PyLong_FromLong(id);
+      if (item == nullptr) throw py::error_already_set();
+      items_.push_back(item);
+    }
+  }
+  AddedItems(const AddedItems&) = delete;
+  AddedItems& operator=(const AddedItems&) = delete;
+  ~AddedItems() {
+    for (PyObject* item : items_) Py_DECREF(item);
+  }
+  PyObject* const* data() const { return items_.data(); }
+
+ private:
+  AddedItems() = default;  // delegated to, so that the destructor runs if making an item fails
+  std::vector<PyObject*> items_;
 };
 
 py::object insert_list(const py::list& given, const Contract& c) {
-  std::vector<int> ids(given.size());
-  Items items(ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {  // runs no Python code, so the list stays as it is
-    PyObject* item = PyList_GET_ITEM(given.ptr(), static_cast<Py_ssize_t>(i));
-    if (!read_int(item, ids[i])) {
-      // Another kind of integer, or a fault: that comes back as a list of exact ints, or raises.
-      const auto exact = python("statetok._inputs", "plain_list")(given).cast<py::list>();
-      return insert_list(exact, c);
-    }
-    items.take(item);
+  ListItems items(given);
+  Plan plan;
+  try {
+    // The lock is kept: reading needs it, and what the header is asked about is short. No Python
+    // code runs in here, so the list stays as it is.
+    const py::scoped_critical_section unchanged(given);
+    Asking asking;
+    const std::vector<int> answer = asking.ask(items, c, kScan);
+    plan.take(asking.question(), answer);
+  } catch (const NotPlain&) {
+    // Another kind of integer, or a fault: that comes back as a list of exact ints, or raises.
+    return insert_list(python("statetok._inputs", "plain_list")(given).cast<py::list>(), c);
+  } catch (const std::invalid_argument& error) {
+    raise(refusal(error, c));
   }
-  const std::vector<int> answer = ask_header(ids, c);
+  const AddedItems added(plan.ids);
   // Not py::list(size), which reports a failed allocation as a RuntimeError.
-  const auto result = py::reinterpret_steal<py::object>(
-      PyList_New(static_cast<Py_ssize_t>(answer.size())));
+  auto result = py::reinterpret_steal<py::object>(
+      PyList_New(static_cast<Py_ssize_t>(items.size() + plan.added)));
   if (!result) throw py::error_already_set();
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < answer.size(); ++i) {
-    // Insertion only adds, so one walk finds each given id in the answer.
-    PyObject* item;
-    if (next < ids.size() && answer[i] == ids[next]) {
-      item = items.give_first();
-      ++next;
-    } else {
-      item = PyLong_FromLong(answer[i]);
-      if (item == nullptr) throw py::error_already_set();
-    }
-    PyList_SET_ITEM(result.ptr(), static_cast<Py_ssize_t>(i), item);
-  }
+  items.move_to(PySequence_Fast_ITEMS(result.ptr()), plan, added.data());
   return result;
 }
 
 // -- arrays -----------------------------------------------------------------------------------
 
-// Whether one integer type can hold a value of another; both fit std::int64_t but for uint64.
-template <typename To, typename From>
-bool fits(From value) {
-  if constexpr (std::is_unsigned_v<From>)
-    return value <= std::uint64_t{std::numeric_limits<To>::max()};
-  else if constexpr (std::is_unsigned_v<To>)
-    return value >= 0 && static_cast<std::uint64_t>(value) <= std::numeric_limits<To>::max();
-  else
-    return value >= std::numeric_limits<To>::min() && value <= std::numeric_limits<To>::max();
+// Gives up the lock for as long as it lives, if `n` ids are worth it. What is done meanwhile
+// touches numbers only: memory of ours, and an array that we refer to, which numpy therefore does
+// not resize. If another thread writes to it meanwhile, either number may be read.
+class Unlocked {
+ public:
+  explicit Unlocked(std::size_t n) {
+    constexpr std::size_t kWorthIt = 1 << 16;
+    if (n >= kWorthIt) state_ = PyEval_SaveThread();
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() {
+    if (state_ == nullptr) return;
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      // The interpreter is at its end, and until 3.13 it ends a thread that comes for the lock by
+      // unwinding its stack: through this destructor, which would abort the process. So let the
+      // thread wait for the process to end, as later versions do.
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+  }
+
+ private:
+  PyThreadState* state_ = nullptr;
+};
+
+template <typename Id>
+std::vector<Id> as_ids(const std::vector<int>& added, const py::dtype& dtype) {
+  std::vector<Id> ids(added.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!fits<Id>(added[i])) raise(python("statetok._inputs", "does_not_fit")(added[i], dtype));
+    ids[i] = static_cast<Id>(added[i]);
+  }
+  return ids;
+}
+
+// The Python exception for what was thrown while `ids` were read or put to the header.
+template <typename Id>
+py::object fault(const std::exception_ptr& thrown, const Id* ids, const Contract& c) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const TooWide& id) {
+    return python("statetok._inputs", "too_wide")(ids[id.position], id.position);
+  } catch (const std::invalid_argument& error) {
+    return refusal(error, c);
+  }
 }
 
 template <typename Id>
 py::object insert_array(const py::array& given, const Contract& c) {
-  // Read with the lock held: numpy lets another thread resize an array that is in use.
-  const Id* data = static_cast<const Id*>(given.data());
-  std::vector<int> ids(static_cast<std::size_t>(given.size()));
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (!fits<int>(data[i])) raise(python("statetok._inputs", "too_wide")(data[i], i));
-    ids[i] = static_cast<int>(data[i]);
+  const auto n = static_cast<std::size_t>(given.size());
+  const Id* const ids = static_cast<const Id*>(given.data());
+  std::vector<int> answer;
+  Plan plan;
+  bool is_whole = false;
+  try {
+    const Unlocked unlocked(n);
+    const ArrayIds<Id> source(ids, n);
+    Asking asking;
+    answer = asking.ask(source, c, kScan);
+    is_whole = asking.question().is_whole();
+    if (!is_whole) plan.take(asking.question(), answer);
+  } catch (...) {
+    raise(fault(std::current_exception(), ids, c));
   }
-  const std::vector<int> answer = ask_header(ids, c);
-  py::array result(given.dtype(), static_cast<py::ssize_t>(answer.size()));
-  Id* out = static_cast<Id*>(result.mutable_data());
-  for (std::size_t i = 0; i < answer.size(); ++i) {
-    // An id that was given fits, so one that does not is one that the header adds.
-    if (!fits<Id>(answer[i]))
-      raise(python("statetok._inputs", "does_not_fit")(answer[i], given.dtype()));
-    out[i] = static_cast<Id>(answer[i]);
-  }
+  // Ids that were given fit the dtype: one that does not is one that the header adds.
+  const std::vector<Id> added = as_ids<Id>(is_whole ? answer : plan.ids, given.dtype());
+  py::array result(given.dtype(),
+                   static_cast<py::ssize_t>(is_whole ? answer.size() : n + plan.added));
+  Id* const out = static_cast<Id*>(result.mutable_data());
+  const Unlocked unlocked(n);
+  if (is_whole)
+    std::copy(added.begin(), added.end(), out);
+  else
+    apply(plan.edits, added.data(), ids, 0, n, out);
   return std::move(result);
 }
 
-// An array of plain layout and integer dtype; a null object for any other.
-py::object insert_plain_array(const py::array& given, const Contract& c) {
+// Calls f with a value of the C++ type of a plain array's ids; false for any other array.
+template <typename F>
+bool with_id_type(const py::array& array, F&& f) {
   constexpr int plain = py::array::c_style | py::detail::npy_api::NPY_ARRAY_ALIGNED_;
-  const py::dtype dtype = given.dtype();
-  if (given.ndim() != 1 || (given.flags() & plain) != plain || dtype.byteorder() == '>' ||
+  const py::dtype dtype = array.dtype();
+  if (array.ndim() != 1 || (array.flags() & plain) != plain || dtype.byteorder() == '>' ||
       dtype.byteorder() == '<')
-    return {};
-  const bool is_signed = dtype.kind() == 'i';
-  if (!is_signed && dtype.kind() != 'u') return {};
-  switch (dtype.itemsize()) {
-    case 1: return is_signed ? insert_array<std::int8_t>(given, c) : insert_array<std::uint8_t>(given, c);
-    case 2: return is_signed ? insert_array<std::int16_t>(given, c) : insert_array<std::uint16_t>(given, c);
-    case 4: return is_signed ? insert_array<std::int32_t>(given, c) : insert_array<std::uint32_t>(given, c);
-    case 8: return is_signed ? insert_array<std::int64_t>(given, c) : insert_array<std::uint64_t>(given, c);
-    default: return {};
+    return false;
+  switch (dtype.kind() == 'i' ? -dtype.itemsize() : dtype.kind() == 'u' ? dtype.itemsize() : 0) {
+    case -1: return f(std::int8_t{}), true;
+    case -2: return f(std::int16_t{}), true;
+    case -4: return f(std::int32_t{}), true;
+    case -8: return f(std::int64_t{}), true;
+    case 1: return f(std::uint8_t{}), true;
+    case 2: return f(std::uint16_t{}), true;
+    case 4: return f(std::uint32_t{}), true;
+    case 8: return f(std::uint64_t{}), true;
+    default: return false;
   }
 }
 
-// By name first: py::isinstance<py::array> would import numpy for every other kind of input.
+// A null object if the array is not plain.
+py::object insert_plain_array(const py::array& given, const Contract& c) {
+  py::object result;
+  with_id_type(given, [&](auto id) { result = insert_array<decltype(id)>(given, c); });
+  return result;
+}
+
+// By name first, since asking pybind11 would import numpy for every other kind of input. No class
+// that is made in Python passes for numpy's: those are on the heap.
 bool is_array(const py::object& ids) {
-  return std::strcmp(Py_TYPE(ids.ptr())->tp_name, "numpy.ndarray") == 0 &&
-         py::isinstance<py::array>(ids);
+  const PyTypeObject* const type = Py_TYPE(ids.ptr());
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 &&
+         std::strcmp(type->tp_name, "numpy.ndarray") == 0 && py::isinstance<py::array>(ids);
+}
+
+// -- ragged arrays ----------------------------------------------------------------------------
+
+template <typename Id, typename Offset>
+py::object insert_rows(const py::array& values, const py::array& offsets, const Contract& c,
+                       std::size_t threads) {
+  const auto* const ids = static_cast<const Id*>(values.data());
+  const auto* const begins = static_cast<const Offset*>(offsets.data());
+  const auto size = static_cast<std::size_t>(values.size());
+  const Ragged<Id, Offset> rows(ids, size, begins, static_cast<std::size_t>(offsets.size()) - 1, c,
+                                kScan);
+  py::array new_offsets(offsets.dtype(), offsets.size());
+  auto* const ends = static_cast<Offset*>(new_offsets.mutable_data());
+  std::vector<Part> parts;
+  {
+    const Unlocked unlocked(size);
+    parts = rows.plan(threads, ends);
+  }
+  std::size_t new_size = size;
+  for (const Part& part : parts) {
+    if (part.fault) {
+      const py::object error = fault(part.fault, ids + begins[part.row], c);
+      raise(python("statetok._inputs", "in_row")(error, part.row));
+    }
+    as_ids<Id>(part.plan.ids, values.dtype());
+    new_size += part.plan.added;
+  }
+  if (new_size > static_cast<std::size_t>(std::numeric_limits<Offset>::max()))
+    raise(python("statetok._inputs", "too_many")(new_size, offsets.dtype()));
+  py::array new_values(values.dtype(), static_cast<py::ssize_t>(new_size));
+  {
+    const Unlocked unlocked(size);
+    rows.apply(parts, static_cast<Id*>(new_values.mutable_data()), ends);
+  }
+  for (const Part& part : parts)
+    if (part.fault) std::rethrow_exception(part.fault);
+  return py::make_tuple(new_values, new_offsets);
+}
+
+// The arrays are plain and their offsets are checked: StateTokens.insert_ragged sees to it.
+py::object insert_ragged(const py::array& values, const py::array& offsets, const py::object& vocab,
+                         const py::object& k, const py::object& eot, const py::object& user,
+                         const py::object& assistant, std::size_t threads) {
+  const Contract c = contract(vocab.ptr(), k.ptr(), eot.ptr(), user.ptr(), assistant.ptr());
+  py::object result;
+  with_id_type(values, [&](auto id) {
+    using Id = decltype(id);
+    result = offsets.itemsize() == 4 ? insert_rows<Id, std::int32_t>(values, offsets, c, threads)
+                                     : insert_rows<Id, std::int64_t>(values, offsets, c, threads);
+  });
+  return result;
 }
 
 // ---------------------------------------------------------------------------------------------
 
-py::object insert_state_blocks(const py::object& ids, const py::object& vocab, const py::object& k,
-                               const py::object& eot, const py::object& user,
-                               const py::object& assistant) {
-  const Contract c = contract(vocab, k, eot, user, assistant);
+py::object insert(const py::object& ids, const Contract& c) {
   if (PyList_CheckExact(ids.ptr())) return insert_list(ids, c);
   if (is_array(ids))
     if (py::object result = insert_plain_array(ids, c)) return result;
-
   const auto [plain, finish] =
       python("statetok._inputs", "plain")(ids).cast<std::pair<py::object, py::object>>();
-  py::object result = PyList_CheckExact(plain.ptr()) ? insert_list(plain, c)
-                                                     : insert_plain_array(plain, c);
+  py::object result =
+      PyList_CheckExact(plain.ptr()) ? insert_list(plain, c) : insert_plain_array(plain, c);
   return finish.is_none() ? result : finish(result);
 }
 
-}  // namespace
+// -- functions that CPython calls itself ------------------------------------------------------
+//
+// Most calls in a server are short. pybind11's dispatcher would take longer than the work; and for
+// a forgotten argument it would raise an error with all the ids in it.
 
-PYBIND11_MODULE(_core, m) {
-  py::options options;
-  options.disable_function_signatures();  // the first line below is CPython's own form of one
+template <typename Call>
+PyObject* guarded(Call&& call) {
+  try {
+    return call().release().ptr();
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
 
-  m.attr("HEADER_SHA256") = STATETOK_HEADER_SHA256;
-  m.attr("compiler") = STATETOK_COMPILER;
-  m.def("insert_state_blocks", &insert_state_blocks, py::arg("ids"), py::arg("vocab"),
-        py::arg("k"), py::arg("eot"), py::arg("user"), py::arg("assistant"),
-        R"(insert_state_blocks(ids, vocab, k, eot, user, assistant)
+constexpr Py_ssize_t kArguments = 6;
+
+PyObject* insert_state_blocks(PyObject*, PyObject* const* given, Py_ssize_t n, PyObject* names) {
+  return guarded([&] {
+    const auto call = [](PyObject* const* a) {
+      return insert(py::reinterpret_borrow<py::object>(a[0]),
+                    contract(a[1], a[2], a[3], a[4], a[5]));
+    };
+    if (n == kArguments && names == nullptr) return call(given);
+    // By keyword, or wrong: a Python function of this signature sorts them out.
+    const auto all = py::reinterpret_steal<py::object>(PyObject_Vectorcall(
+        python("statetok._inputs", "arguments").ptr(), given, static_cast<std::size_t>(n), names));
+    if (!all) throw py::error_already_set();
+    return call(PySequence_Fast_ITEMS(all.ptr()));
+  });
+}
+
+PyMethodDef kInsertStateBlocks = {
+    "insert_state_blocks",
+    reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(insert_state_blocks)),
+    METH_FASTCALL | METH_KEYWORDS, R"(insert_state_blocks(ids, vocab, k, eot, user, assistant)
 --
 
 Insert the state blocks that the engine inserts.
@@ -268,5 +440,41 @@ TypeError
     If `ids` is no sequence of ints, or a number of the contract is no int.
 MemoryError
     If the result does not fit in memory.
-)");
+)"};
+
+PyObject* insert_bound(PyObject* numbers, PyObject* ids) {
+  return guarded([&] {
+    const auto* c = static_cast<const Contract*>(PyCapsule_GetPointer(numbers, nullptr));
+    return insert(py::reinterpret_borrow<py::object>(ids), *c);
+  });
+}
+
+PyMethodDef kInsertBound = {"insert", insert_bound, METH_O, nullptr};
+
+py::object function(PyMethodDef& method, const py::object& self, const py::object& module) {
+  auto made = py::reinterpret_steal<py::object>(
+      PyCFunction_NewEx(&method, self.ptr(), module.ptr()));
+  if (!made) throw py::error_already_set();
+  return made;
+}
+
+// A function of the ids alone: what StateTokens.insert calls.
+py::object bind(const py::object& vocab, const py::object& k, const py::object& eot,
+                const py::object& user, const py::object& assistant) {
+  auto numbers = std::make_unique<Contract>(
+      contract(vocab.ptr(), k.ptr(), eot.ptr(), user.ptr(), assistant.ptr()));
+  const py::capsule self(numbers.get(),
+                         [](void* pointer) { delete static_cast<Contract*>(pointer); });
+  numbers.release();
+  return function(kInsertBound, self, py::none());
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, m) {
+  m.attr("HEADER_SHA256") = STATETOK_HEADER_SHA256;
+  m.attr("compiler") = STATETOK_COMPILER;
+  m.attr("insert_state_blocks") = function(kInsertStateBlocks, py::none(), m.attr("__name__"));
+  m.def("bind", &bind, "Return a function of the ids alone: `insert_state_blocks`, bound.");
+  m.def("insert_ragged", &insert_ragged, "Rows of plain arrays; see `StateTokens.insert_ragged`.");
 }

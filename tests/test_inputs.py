@@ -2,15 +2,22 @@
 
 import array
 import collections
+import decimal
 import enum
+import fractions
 import gc
+import inspect
 import subprocess
 import sys
 import threading
 import types
+import unittest.mock
 
 import numpy as np
 import pytest
+from conftest import IMPLEMENTATIONS
+from hypothesis import given
+from hypothesis import strategies as st
 
 NUMBERS = (100, 2, 0, 1, 2)  # vocab, k, eot, user, assistant
 IDS = [1, 50, 2, 51, 0, 1]
@@ -213,7 +220,13 @@ WRONG_TYPES = {
     "set": ({1, 2}, "not set: pass list"),
     "generator": ((id for id in IDS), "not generator: pass list"),
     "None": (None, "not None: pass a list"),
-    "int": (5, "not int: pass a list"),
+    "int": (5, "not 5 .int.: pass a list"),
+    "numpy int": (np.int64(5), "not 5 .int64.: pass a list"),
+    "memoryview of another byte order": (
+        memoryview(np.arange(3, dtype=">i4")),
+        "memoryview.*numpy.frombuffer",
+    ),
+    "memoryview of floats": (memoryview(np.arange(3.0)), "memoryview.*numpy.frombuffer"),
     "bool": (True, "not True .bool.: pass a list"),
     "float": (5.5, "not 5.5 .float.: pass a list"),
     "class": (int, "not type"),
@@ -235,13 +248,19 @@ def test_wrong_types(insert, ids, words):
 
 WRONG_ELEMENTS = {
     "bool": (True, "True .bool."),
-    "numpy bool": (np.True_, "bool"),
+    "numpy bool": (np.True_, r"True \(bool"),
     "float": (1.0, "1.0 .float."),
-    "numpy float": (np.float64(1), "1.0 .float64."),
+    "numpy float": (np.float32(1), r"1.0 \(float32\)$"),
+    "0-d float array": (np.array(1.5), r"1.5 \(ndarray\)$"),
+    "complex": (1j, "1j .complex."),
+    "decimal": (decimal.Decimal("1.5"), "1.5 .Decimal."),
+    "a fraction of many digits": (fractions.Fraction(HUGE, 3), "Fraction$"),
+    "bytes": (b"1", "bytes"),
     "None": (None, "None"),
     "str": ("1" * 1000, "str"),
     "list": ([1], "list: pass one sequence at a time"),
     "array": (np.array([1, 2]), "ndarray: pass one sequence at a time"),
+    "array of one": (np.array([1]), "ndarray: pass one sequence at a time"),
     "object": (object(), "object"),
     "a long name": (type("Name" * 1000, (), {})(), "Name"),
 }
@@ -300,10 +319,9 @@ NAMES = ("vocab", "k", "eot", "user", "assistant")
         (True, TypeError, "True .bool."),
         (np.True_, TypeError, "bool"),
         (2.0, TypeError, "2.0 .float."),
-        (np.float32(2.7), TypeError, "float32"),
-        ("<|user|>", TypeError, "'<|user|>' .str.: look"),
+        (np.float32(2.7), TypeError, "2.7 .float32."),
+        (np.array([2]), TypeError, "ndarray"),
         (None, TypeError, "None"),
-        ([2, 7], TypeError, "list: one id is needed"),
         (2**31, ValueError, "2147483648: it must fit in 32 bits"),
         (-(2**31) - 1, ValueError, "-2147483649: it must fit in 32 bits"),
         (HUGE, ValueError, "an integer of 16610 bits: it must fit"),
@@ -315,6 +333,35 @@ def test_numbers_that_are_refused(impl, name, value, error, words):
     words = words.replace("|", r"\|")
     with pytest.raises(error, match=f"^{name} (must be an int, not|is) .*{words}") as refusal:
         impl.insert_state_blocks(IDS, **numbers)
+    assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize("several", [[2, 7], (2,), {2, 7}, np.array([2, 7])])
+@pytest.mark.parametrize("name", ["eot", "user", "assistant"])
+def test_several_ids_where_one_is_needed(impl, name, several):
+    numbers = dict(zip(NAMES, NUMBERS, strict=True)) | {name: several}
+    with pytest.raises(TypeError, match=f"^{name} must be .*: one id is needed; of several end"):
+        impl.insert_state_blocks(IDS, **numbers)
+
+
+def test_a_text_where_an_id_is_needed(impl):
+    with pytest.raises(TypeError, match=r"^user must be .*'<\|user\|>' \(str\): look the id"):
+        impl.insert_state_blocks(IDS, 100, 2, 0, "<|user|>", 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "words"),
+    [
+        ((IDS, 100, 2, 0, 1), {}, "missing 1 required positional argument: 'assistant'"),
+        ((), {}, "missing 6 required positional arguments"),
+        ((IDS, *NUMBERS, 7), {}, "takes 6 positional arguments but 7 were given"),
+        ((IDS, 100, 2), {"eos": 0, "user": 1, "assistant": 2}, "unexpected keyword .* 'eos'"),
+        ((IDS, *NUMBERS), {"k": 2}, "multiple values for argument 'k'"),
+    ],
+)
+def test_a_call_that_does_not_fit_the_signature(impl, arguments, keywords, words):
+    with pytest.raises(TypeError, match=rf"^insert_state_blocks\(\).*{words}") as refusal:
+        impl.insert_state_blocks(*arguments, **keywords)
     assert len(str(refusal.value)) < 300
 
 
@@ -391,8 +438,36 @@ def test_an_error_of_the_objects_own_is_not_hidden(insert):
         def __index__(self):
             raise RuntimeError("my own")
 
-    with pytest.raises(RuntimeError, match="my own"):
+    with pytest.raises(RuntimeError, match="my own") as raised:
         insert([5, Broken()])
+    assert raised.value.__notes__ == ["This is from the id at position 1."]
+
+
+@given(st.text(max_size=100), st.text(min_size=1, max_size=100))
+def test_texts_of_others_are_shown_printable_and_short(text, name):
+    kind = type(name.replace("\0", "0").encode("utf-8", "replace").decode(), (), {})
+    for impl in IMPLEMENTATIONS.values():
+        for ids in (text, [text], kind(), [kind()]):
+            with pytest.raises(TypeError) as refusal:
+                impl.insert_state_blocks(ids, *NUMBERS)
+            assert str(refusal.value).isprintable()
+            assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize("module", ["numpy", "torch", "numpy.ma"])
+@pytest.mark.parametrize("stub", [types.ModuleType("stub"), unittest.mock.MagicMock()])
+def test_a_module_that_is_not_there_yet(insert, monkeypatch, module, stub):
+    """As while another thread imports it, or where a test has put a mock in its place."""
+    array_of_ids = np.array(IDS)
+    monkeypatch.setitem(sys.modules, module, stub)
+    assert insert(tuple(IDS)) == EXPECTED
+    assert insert(collections.deque(IDS)) == EXPECTED
+    if module != "numpy":
+        assert insert(array_of_ids).tolist() == EXPECTED
+
+
+def test_a_class_that_is_named_like_numpys(insert):
+    assert insert(type("numpy.ndarray", (list,), {})(IDS)) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -473,13 +548,28 @@ def test_a_list_changed_by_another_thread(impl):
         thread.join()
 
 
+def test_a_thread_at_work_when_the_process_ends():
+    """A daemon thread that comes for the lock then must not take the process down with it."""
+    program = """
+import queue, threading, time, numpy
+from statetok._core import insert_state_blocks
+ids, work = numpy.full(200_000, 50), queue.SimpleQueue()
+def serve():
+    while work.get():
+        insert_state_blocks(ids, 131072, 4, 2, 3, 4)
+for _ in range(4):
+    threading.Thread(target=serve, daemon=True).start()
+for _ in range(4000):
+    work.put(True)
+time.sleep(0.05)
+"""
+    for _ in range(3):
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_both_show_the_same_signature_and_docstring():
-    import inspect
-
-    import statetok._core
-    import statetok.twin
-
-    cpp, python = (m.insert_state_blocks for m in (statetok._core, statetok.twin))
+    cpp, python = (module.insert_state_blocks for module in IMPLEMENTATIONS.values())
     assert inspect.getdoc(cpp) == inspect.getdoc(python)
     assert [(p.name, p.kind, p.default) for p in inspect.signature(cpp).parameters.values()] == [
         (p.name, p.kind, p.default) for p in inspect.signature(python).parameters.values()

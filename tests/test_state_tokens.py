@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -37,6 +38,19 @@ def test_a_value_that_does_not_change():
         del contract.k
     with pytest.raises(AttributeError):
         contract.other = 3
+
+
+def test_a_second_init_changes_nothing():
+    contract = StateTokens(**NUMBERS)
+    contract.__init__(200, 2, 0, 1, 2)
+    assert contract == StateTokens(**NUMBERS)
+
+
+def test_what_else_an_object_can():
+    contract = StateTokens(**NUMBERS)
+    assert weakref.ref(contract)() is contract
+    kind = type("Mine", (StateTokens,), {})
+    assert repr(kind(**NUMBERS)).startswith("Mine(vocab=100, ")
 
 
 def test_numbers_become_plain_ints():
@@ -97,6 +111,9 @@ def test_json():
         (json.dumps(NUMBERS)[:-1] + ', "k": 3}', "once each; found: .*, k$"),
         (json.dumps(NUMBERS | {"k": -1}), "k is -1"),
         (json.dumps({"a" * 1000: 1}), "found: a{20}$"),
+        ('{"\\ud800\\u001b": 1}', r"found: \\ud800\\x1b$"),
+        ("[" * 200_000, "this is nested"),
+        ('{"vocab":' * 200_000, "this is nested"),
     ],
 )
 def test_json_that_is_no_contract(text, words):
@@ -105,7 +122,7 @@ def test_json_that_is_no_contract(text, words):
     assert len(str(refusal.value)) < 300
 
 
-@pytest.mark.parametrize("value", ["2.0", "true", '"2"', "null", "[2]"])
+@pytest.mark.parametrize("value", ["2.0", "true", '"2"', "null", "[2]", "{}"])
 def test_json_numbers_that_are_no_ints(value):
     text = json.dumps(NUMBERS).replace('"k": 2', f'"k": {value}')
     with pytest.raises(TypeError, match="k must be an int"):
@@ -121,6 +138,10 @@ def test_state_ids():
     assert [id for id in range(-5, 110) if contract.is_state_id(id)] == [100, 101]
     assert contract.is_state_id(np.int64(101))
     assert not StateTokens(**NUMBERS | {"k": 0}).is_state_id(100)
+    assert not contract.is_state_id(10**100)
+    for other in (100.5, "100", None, True, np.array([100])):
+        with pytest.raises(TypeError, match="an id must be an int, not"):
+            contract.is_state_id(other)
 
 
 # -- insert and strip -------------------------------------------------------------------------
@@ -195,7 +216,7 @@ def test_strip_refuses_ids_that_are_not_the_models(make, ids, position, text):
 
 
 def test_strip_knows_an_id_that_needs_more_than_32_bits():
-    for ids in ([5, 2**40], np.array([5, 2**40])):
+    for ids in ([-1, 2**40], np.array([-1, 2**40])):  # this first, as in insert
         with pytest.raises(ValueError, match=r"at position 1 is 1099511627776: .*32 bits"):
             StateTokens(**NUMBERS).strip(ids)
 

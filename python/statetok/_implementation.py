@@ -13,13 +13,16 @@ if implementation == "cpp":
     try:
         from ._core import HEADER_SHA256, insert_state_blocks
     except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError)
         error.add_note(
-            "statetok's compiled module does not load. Build it with 'pip install .' (a C++17 "
-            "compiler is needed), or set STATETOK_IMPLEMENTATION=python to run the slow "
-            "pure-Python twin."
+            f"statetok's compiled module {'is not there' if missing else 'does not load here'}. "
+            "Build it with 'pip install .' (a C++17 compiler is needed), or set "
+            f"{_SWITCH}=python to run the slow pure-Python twin."
         )
         raise
 elif implementation == "python":
     from .twin import HEADER_SHA256, insert_state_blocks
 else:
-    raise ImportError(f"{_SWITCH} is {implementation!r}: set it to 'cpp' or 'python', or unset it")
+    raise ImportError(
+        f"{_SWITCH} is {implementation[:40]!a}: set it to 'cpp' or 'python', or unset it"
+    )

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
+def arguments(
+    ids: object, vocab: object, k: object, eot: object, user: object, assistant: object
+) -> tuple[object, ...]:
+    """Sort out the arguments of a call that is not six positional ones."""
+    return ids, vocab, k, eot, user, assistant
+
+
+arguments.__qualname__ = "insert_state_blocks"  # which is what an error should name
+
+
 # -- the numbers of the contract -------------------------------------------------------------
 
 
@@ -44,14 +54,15 @@ def numbers(
 
 
 def _number(name: str, value: object) -> int:
-    number = _as_int(value)
+    number = as_int(value)
     if number is None:
         remedy = ""
-        if isinstance(value, (list, tuple, set, frozenset)):
-            remedy = ": one id is needed; of several end ids, the one the chat template writes"
-        elif isinstance(value, str):
-            remedy = ": look the id of a token's text up in the tokeniser"
-        raise TypeError(f"{name} must be an int, not {_described(value)}{remedy}")
+        if name in ("eot", "user", "assistant"):
+            if isinstance(value, str):
+                remedy = ": look the id of a token's text up in the tokeniser"
+            elif hasattr(value, "__len__"):
+                remedy = ": one id is needed; of several end ids, the one the chat template writes"
+        raise TypeError(f"{name} must be an int, not {described(value)}{remedy}")
     if not INT32_MIN <= number <= INT32_MAX:
         raise ValueError(
             f"{name} is {_shown(number)}: it must fit in 32 bits ({INT32_MIN} .. {INT32_MAX})"
@@ -64,39 +75,31 @@ def _number(name: str, value: object) -> int:
 
 def plain(ids: object) -> tuple[Any, Finish]:
     """Return `ids` as a plain input, and what remains to be done to a plain result."""
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    # A module that nobody imported has made no object, so none is imported here.
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(ids, numpy.ndarray):
-        return _plain_array(ids)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(ids, torch.Tensor):
-        return _plain_tensor(ids, torch)
-
-    raw = isinstance(ids, (str, bytes, bytearray)) or (
-        isinstance(ids, memoryview) and ids.format in ("B", "b", "c")
-    )
-    if isinstance(ids, Sequence) and not raw:
-        if isinstance(ids, memoryview):
-            _check_shape(ids.shape)
+    if isinstance(ids, (list, tuple, range)):
         return plain_list(ids), None
+    if isinstance(ids, _class("numpy", "ndarray")):
+        return _plain_array(ids)
+    if isinstance(ids, _class("torch", "Tensor")):
+        return _plain_tensor(ids)
+    if isinstance(ids, memoryview):
+        if ids.format not in tuple("hHiIlLqQnN"):
+            raise _no_sequence(ids)
+        _check_shape(ids.shape)
+        return plain_list(ids), None
+    if isinstance(ids, Sequence) and not isinstance(ids, (str, bytes, bytearray)):
+        return plain_list(ids), None
+    raise _no_sequence(ids)
 
-    if isinstance(ids, Mapping):
-        remedy = 'pass its ids, e.g. batch["input_ids"]'
-    elif isinstance(ids, str):
-        remedy = "encode text with the tokeniser first"
-    elif raw:
-        remedy = "read packed ids with numpy.frombuffer(ids, dtype)"
-    elif hasattr(ids, "__array__"):
-        remedy = "pass numpy.asarray(ids)"
-    elif hasattr(ids, "ids"):  # an Encoding of the tokenizers library
-        remedy = "pass its .ids"
-    elif hasattr(ids, "__iter__"):
-        remedy = "pass list(ids), if its order is that of the tokens"
-    else:
-        remedy = "pass a list"
-    raise TypeError(f"ids must be a sequence of ints, not {_described(ids)}: {remedy}")
+
+def _class(module: str, name: str) -> Any:
+    """Return a class of a module that is imported; no class (``()``) if it is not.
+
+    What nobody imported has made no object, and an import may be under way in another thread.
+    """
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else ()
 
 
 def plain_list(ids: Iterable[object]) -> list[int]:
@@ -104,11 +107,15 @@ def plain_list(ids: Iterable[object]) -> list[int]:
     taken = list(ids)  # the whole of it first: an __index__ below may change what it comes from
     out = []
     for position, element in enumerate(taken):
-        id = _as_int(element)
+        try:
+            id = as_int(element)
+        except Exception as error:  # its own __index__ raised it
+            error.add_note(f"This is from the id at position {position}.")
+            raise
         if id is None:
-            nested = isinstance(element, (list, tuple)) or hasattr(element, "__array__")
+            nested = isinstance(element, (list, tuple)) or getattr(element, "ndim", 0) != 0
             raise TypeError(
-                f"the id at position {position} must be an int, not {_described(element)}"
+                f"the id at position {position} must be an int, not {described(element)}"
                 + (": pass one sequence at a time" if nested else "")
             )
         if not INT32_MIN <= id <= INT32_MAX:
@@ -120,48 +127,92 @@ def plain_list(ids: Iterable[object]) -> list[int]:
 def _plain_array(ids: Any) -> tuple[Any, Finish]:
     import numpy
 
-    masked = sys.modules.get("numpy.ma")
-    if masked is not None and isinstance(ids, masked.MaskedArray):
+    if isinstance(ids, _class("numpy.ma", "MaskedArray")):
         raise TypeError("ids is a masked array: pass ids.compressed() or ids.filled(some_id)")
     ids = numpy.asarray(ids)  # the base class, e.g. of a memmap
     _check_shape(ids.shape)
-    dtype = ids.dtype.newbyteorder("=")
-    if dtype.kind == "f" and ids.size == 0:  # what numpy.array([]) and torch.tensor([]) are
+    kind = ids.dtype.kind
+    if kind == "f" and ids.size == 0:  # what numpy.array([]) is
+        dtype = ids.dtype.newbyteorder("=")
         return numpy.empty(0, numpy.int32), lambda _: numpy.empty(0, dtype)
-    if dtype.kind not in "iu":
+    if kind not in "iu":
         remedy = {
             "b": "was a mask passed in place of ids?",
             "f": "convert with ids.astype('int64') if every id is whole",
             "O": "pass ids.tolist()",
-        }.get(dtype.kind, "convert it first")
-        raise TypeError(f"ids must have an integer dtype, not {str(dtype)[:80]}: {remedy}")
-    return numpy.require(ids, dtype, ["C", "A"]), None
+        }.get(kind, "convert it first")
+        raise TypeError(f"ids must have an integer dtype, not {clipped(str(ids.dtype))}: {remedy}")
+    return numpy.require(ids, ids.dtype.newbyteorder("="), ["C", "A"]), None
 
 
-def _plain_tensor(ids: Any, torch: Any) -> tuple[Any, Finish]:
+def _plain_tensor(ids: Any) -> tuple[Any, Finish]:
+    torch = sys.modules["torch"]
     if ids.device.type != "cpu":
         raise TypeError(f"ids is a tensor on {ids.device}: pass ids.cpu()")
     if ids.layout is not torch.strided:
         raise TypeError(f"ids is a tensor of layout {ids.layout}: pass ids.to_dense()")
-    array, finish = _plain_array(ids.detach().numpy())
+    _check_shape(tuple(ids.shape))
+    try:
+        array = ids.detach().numpy()
+    except (RuntimeError, TypeError) as error:  # e.g. a quantised one, or torch without numpy
+        raise TypeError(
+            f"ids is a tensor of {ids.dtype} that numpy cannot read: pass ids.tolist()"
+        ) from error
+    array, finish = _plain_array(array)
     return array, lambda result: torch.from_numpy(finish(result) if finish else result)
+
+
+def _no_sequence(ids: object) -> TypeError:
+    from collections.abc import Mapping
+
+    if isinstance(ids, Mapping):
+        remedy = 'pass its ids, e.g. batch["input_ids"]'
+    elif isinstance(ids, str):
+        remedy = "encode text with the tokeniser first"
+    elif isinstance(ids, (bytes, bytearray, memoryview)):
+        remedy = "read packed ids with numpy.frombuffer(ids, dtype)"
+    elif hasattr(ids, "__array__") and getattr(ids, "ndim", 1) != 0:
+        remedy = "pass numpy.asarray(ids)"
+    elif hasattr(ids, "ids"):  # an Encoding of the tokenizers library
+        remedy = "pass its .ids"
+    elif hasattr(ids, "__iter__"):
+        remedy = "pass list(ids), if its order is that of the tokens"
+    else:
+        remedy = "pass a list"
+    return TypeError(f"ids must be a sequence of ints, not {described(ids)}: {remedy}")
 
 
 def _check_shape(shape: tuple[int, ...] | None) -> None:
     if shape is None or len(shape) != 1:
-        raise ValueError(f"ids has shape {shape}: pass one sequence, of shape (n,), e.g. one row")
+        raise ValueError(
+            f"ids has shape {clipped(str(shape))}: pass one sequence, of shape (n,), e.g. one row"
+        )
 
 
-def _as_int(value: object) -> int | None:
-    """Return `value` as an exact int; ``None`` if it is no integer. A bool is none."""
+def as_int(value: object) -> int | None:
+    """Return `value` as an exact int; ``None`` if it is no single integer. A bool is none."""
     if type(value) is int:
         return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
+    if getattr(value, "ndim", 0) != 0:  # an array of one element has an __index__ too
+        return None
+    if str(getattr(value, "dtype", "")).endswith("bool"):  # numpy's and torch's have one as well
+        return None
     try:
         return index(value)
-    except TypeError:  # e.g. an array of several elements
-        return None
+    except TypeError:
+        if isinstance(value, _class("numpy", "generic")) or hasattr(value, "dtype"):
+            return None  # a float of an array library
+        raise
+
+
+def check_32_bits(array: Any) -> None:
+    """Refuse a plain array with an id that needs more than 32 bits."""
+    wide = (array < INT32_MIN) | (array > INT32_MAX)
+    if wide.any():
+        position = int(wide.argmax())
+        raise too_wide(int(array[position]), position)
 
 
 # -- ids out ---------------------------------------------------------------------------------
@@ -192,14 +243,16 @@ def any_input(
     ) -> Any:
         vocab, k, eot, user, assistant = numbers(vocab, k, eot, user, assistant)
         given, finish = plain(ids)
-        given_list = isinstance(given, list)
-        values = given if given_list else plain_list(given.tolist())
+        is_list = isinstance(given, list)
+        if not is_list:
+            check_32_bits(given)
+        values = given if is_list else given.tolist()
         try:
             out = decide(values, vocab, k, eot, user, assistant)
         except StateTokenError as error:
             with_likely_cause(error, vocab, k)
             raise
-        result = out if given_list else array_like(out, given)
+        result = out if is_list else array_like(out, given)
         return finish(result) if finish else result
 
     return insert_state_blocks
@@ -234,15 +287,23 @@ def _shown(number: int) -> str:
     return str(number) if bits <= 128 else f"an integer of {bits} bits"
 
 
-def _described(value: object) -> str:
-    """Return the type of `value`, and the value itself where it is short and safe to show."""
-    kind = type(value).__name__[:80]
+def clipped(text: str, length: int = 60) -> str:
+    """Return `text` with nothing in it but printable ASCII, and not more of it than `length`."""
+    return ascii(text[:length])[1:-1][:length]
+
+
+def described(value: object) -> str:
+    """Return the type of `value`, and the value itself where it is a number or a text."""
+    from numbers import Number
+
     if value is None:
         return "None"
-    if isinstance(value, bool):
-        return f"{value} ({kind})"
-    if isinstance(value, float):
-        return f"{float.__repr__(value)} ({kind})"
-    if isinstance(value, str):
-        return f"{str.__str__(value)[:40]!r} ({kind})"
+    kind = clipped(type.__dict__["__name__"].__get__(type(value)))
+    if isinstance(value, (str, bytes)):
+        return f"'{clipped(str(value[:40]))}' ({kind})"
+    if isinstance(value, Number) or (hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0):
+        try:
+            return f"{clipped(str(value))} ({kind})"
+        except Exception:  # whatever the object has against it, its type is what matters
+            return kind
     return kind

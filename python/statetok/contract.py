@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._implementation import insert_state_blocks
-from ._inputs import numbers, plain, plain_list
+from ._inputs import as_int, check_32_bits, clipped, described, numbers, plain
 from .errors import StateTokenError, with_likely_cause
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ class StateTokens:
     [1, 50, 2, 51, 0, 100, 101]
     """
 
-    __slots__ = _FIELDS
+    __slots__ = (*_FIELDS, "__weakref__")
 
     vocab: int
     k: int
@@ -60,20 +60,25 @@ class StateTokens:
     user: int
     assistant: int
 
-    def __init__(self, vocab: int, k: int, eot: int, user: int, assistant: int) -> None:
-        five = numbers(vocab, k, eot, user, assistant)
+    # Not __init__: that can be called again, and would change what cannot change.
+    def __new__(cls, vocab: int, k: int, eot: int, user: int, assistant: int) -> Self:
+        five = vocab, k, eot, user, assistant = numbers(vocab, k, eot, user, assistant)
+        if vocab < 1:
+            raise ValueError(f"vocab is {vocab}: it must be at least 1")
+        if k < 0:
+            raise ValueError(f"k is {k}: it must be at least 0")
+        for name, id in zip(_FIELDS[2:], five[2:], strict=True):
+            if not 0 <= id < vocab:
+                raise ValueError(f"{name} is {id}: it must be an id from 0 to {vocab - 1}")
+        if len({eot, user, assistant}) < 3:
+            raise ValueError(
+                "eot, user and assistant must be three different ids, "
+                f"not {eot}, {user} and {assistant}"
+            )
+        self = super().__new__(cls)
         for name, number in zip(_FIELDS, five, strict=True):
             object.__setattr__(self, name, number)
-        if self.vocab < 1:
-            raise ValueError(f"vocab is {self.vocab}: it must be at least 1")
-        if self.k < 0:
-            raise ValueError(f"k is {self.k}: it must be at least 0")
-        control = {name: getattr(self, name) for name in _FIELDS[2:]}
-        for name, id in control.items():
-            if not 0 <= id < self.vocab:
-                raise ValueError(f"{name} is {id}: it must be an id from 0 to {self.vocab - 1}")
-        if len(set(control.values())) < len(control):
-            raise ValueError(f"eot, user and assistant must be three different ids, not {control}")
+        return self
 
     def _frozen(self, *_: object) -> NoReturn:
         raise AttributeError("StateTokens cannot be changed; make a new one")
@@ -97,7 +102,7 @@ class StateTokens:
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)}" for name in _FIELDS)
-        return f"StateTokens({shown})"
+        return f"{type(self).__name__}({shown})"
 
     # -- as JSON -----------------------------------------------------------------------------
 
@@ -126,18 +131,21 @@ class StateTokens:
         """
         import json
 
-        def fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            if sorted(name for name, _ in pairs) != sorted(_FIELDS):
-                found = ", ".join(name[:20] for name, _ in pairs[:10]) or "none"
-                raise ValueError(
-                    f"a contract has the fields {', '.join(_FIELDS)}, once each; found: {found}"
-                )
-            return dict(pairs)
-
-        found = json.loads(text, object_pairs_hook=fields)
-        if not isinstance(found, dict):
-            raise ValueError(f"a contract is a JSON object, not {type(found).__name__}")
-        return cls(**found)
+        # An object as a tuple of its pairs, which JSON has no other use for: a dict would hide a
+        # field that is there twice.
+        try:
+            found = json.loads(text, object_pairs_hook=tuple)
+        except RecursionError:
+            raise ValueError("a contract is a JSON object of numbers; this is nested") from None
+        if not isinstance(found, tuple):
+            raise ValueError(f"a contract is a JSON object, not {described(found)}")
+        names = [name for name, _ in found]
+        if sorted(names) != sorted(_FIELDS):
+            shown = ", ".join(clipped(name, 20) for name in names[:10]) or "none"
+            raise ValueError(
+                f"a contract has the fields {', '.join(_FIELDS)}, once each; found: {shown}"
+            )
+        return cls(**dict(found))
 
     # -- state ids ---------------------------------------------------------------------------
 
@@ -148,7 +156,10 @@ class StateTokens:
 
     def is_state_id(self, id: int) -> bool:
         """Say whether `id` is a state id, which no tokeniser produces or decodes."""
-        return self.vocab <= id < self.vocab + self.k
+        number = as_int(id)
+        if number is None:
+            raise TypeError(f"an id must be an int, not {described(id)}")
+        return number in self.state_ids
 
     # -- sequences ---------------------------------------------------------------------------
 
@@ -215,21 +226,21 @@ class StateTokens:
         """
         given, finish = plain(ids)
         if isinstance(given, list):
-            self._check_known(given)
+            for position, id in enumerate(given):
+                if not 0 <= id < self.vocab + self.k:
+                    raise self._unknown(id, position)
             return [id for id in given if id < self.vocab]
         unknown = (given < 0) | (given >= self.vocab + self.k)
         if unknown.any():
+            check_32_bits(given)
             position = int(unknown.argmax())
-            self._check_known(plain_list(given[: position + 1].tolist()))
+            raise self._unknown(int(given[position]), position)
         kept = given[given < self.vocab]
         return finish(kept) if finish else kept
 
-    def _check_known(self, ids: list[int]) -> None:
-        for position, id in enumerate(ids):
-            if 0 <= id < self.vocab + self.k:
-                continue
-            what = "is negative"
-            if id > 0:
-                what = f"is neither below vocab ({self.vocab}) nor one of the {self.k} state ids"
-            text = f"token id {id} at position {position} {what}"
-            raise with_likely_cause(StateTokenError(text, position), self.vocab, self.k)
+    def _unknown(self, id: int, position: int) -> StateTokenError:
+        what = "is negative"
+        if id > 0:
+            what = f"is neither below vocab ({self.vocab}) nor one of the {self.k} state ids"
+        error = StateTokenError(f"token id {id} at position {position} {what}", position)
+        return with_likely_cause(error, self.vocab, self.k)

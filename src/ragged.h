@@ -1,0 +1,158 @@
+#pragma once
+// Many sequences in one flat array: rows of ids and the offsets where they begin and end, planned
+// and copied in threads.
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "skip_text.h"
+
+namespace statetok {
+
+// Rows that one thread works on, one after the other. The places in its plan are places in the
+// whole array, so that all its rows are copied as if they were one sequence.
+struct Part {
+  std::size_t first_row = 0, end_row = 0;
+  std::size_t begin = 0, end = 0;  // of its ids
+  std::size_t added_before = 0;    // by the parts in front of it
+  Plan plan;
+  bool has_edits = true;  // false: they took too much memory and must be found again
+  std::size_t row = 0;    // the one that is worked on
+  std::exception_ptr fault = nullptr;
+};
+
+// The caller has checked that the offsets begin with 0, never decrease and end with the number of
+// ids. Where memory depends on them they are checked again, since another thread may write to
+// them at any time.
+template <typename Id, typename Offset>
+class Ragged {
+ public:
+  Ragged(const Id* ids, std::size_t size, const Offset* offsets, std::size_t rows,
+         const Contract& c, Scan scan)
+      : ids_(ids), size_(size), offsets_(offsets), rows_(rows), contract_(c), scan_(scan) {}
+
+  // Plans the rows in up to `threads` threads. added[row + 1] becomes the number of ids added to
+  // the rows of the same part up to that one. The first part with a fault has the first bad row.
+  std::vector<Part> plan(std::size_t threads, Offset* added) const {
+    std::vector<Part> parts = cut(threads);
+    // Edits may take a tenth of the input. While a vector grows it is there three times.
+    const std::size_t memory = size_ * sizeof(Id) / 10 / 3 / parts.size();
+    in_threads(parts, [&](Part& part) { plan(part, memory, added); });
+    std::size_t before = 0;
+    for (Part& part : parts) {
+      part.added_before = before;
+      before += part.plan.added;
+    }
+    return parts;
+  }
+
+  // Copies the rows with what was added; `ends` is what `plan` was given as `added`.
+  void apply(std::vector<Part>& parts, Id* to, Offset* ends) const {
+    ends[0] = 0;
+    in_threads(parts, [&](Part& part) { apply(part, to + part.begin + part.added_before, ends); });
+  }
+
+ private:
+  struct Changed : std::runtime_error {
+    Changed() : std::runtime_error("an array was written to while it was read") {}
+  };
+
+  // Parts of about the same number of ids, and no more of them than are worth a thread.
+  std::vector<Part> cut(std::size_t threads) const {
+    constexpr std::size_t kWorthAThread = 1 << 15;
+    const std::size_t n = std::min({threads, size_ / kWorthAThread + 1, rows_ + 1});
+    std::vector<Part> parts(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      Part& part = parts[i];
+      if (i > 0) part.first_row = parts[i - 1].end_row, part.begin = parts[i - 1].end;
+      part.end_row = rows_, part.end = size_;
+      if (i + 1 == n) break;
+      const auto target = static_cast<Offset>(size_ / n * (i + 1));
+      const Offset* const end =
+          std::lower_bound(offsets_ + part.first_row, offsets_ + rows_, target);
+      part.end_row = static_cast<std::size_t>(end - offsets_);
+      part.end = static_cast<std::size_t>(*end);
+      if (part.begin > part.end || part.end > size_) throw Changed();
+    }
+    return parts;
+  }
+
+  void plan(Part& part, std::size_t memory, Offset* added) const {
+    Asking asking;
+    for (part.row = part.first_row; part.row < part.end_row; ++part.row) {
+      take_row(asking, part, part.row, part.plan);
+      added[part.row + 1] = static_cast<Offset>(part.plan.added);
+      if (part.plan.edits.capacity() * sizeof(Edit) > memory) {
+        part.has_edits = false;
+        std::vector<Edit>().swap(part.plan.edits);
+      }
+    }
+  }
+
+  void apply(Part& part, Id* to, Offset* ends) const {
+    for (std::size_t row = part.first_row; row < part.end_row; ++row)
+      ends[row + 1] += offsets_[row + 1] + static_cast<Offset>(part.added_before);
+    if (part.has_edits) {
+      const std::vector<Id> added(part.plan.ids.begin(), part.plan.ids.end());
+      statetok::apply(part.plan.edits, added.data(), ids_, part.begin, part.end, to);
+      return;
+    }
+    const Id* const end = to + (part.end - part.begin) + part.plan.added;
+    Asking asking;
+    for (part.row = part.first_row; part.row < part.end_row; ++part.row) {
+      Plan plan;
+      const auto [first, last] = take_row(asking, part, part.row, plan);
+      if (last - first + plan.added > static_cast<std::size_t>(end - to)) throw Changed();
+      const std::vector<Id> added(plan.ids.begin(), plan.ids.end());
+      to = statetok::apply(plan.edits, added.data(), ids_, first, last, to);
+    }
+  }
+
+  std::pair<std::size_t, std::size_t> take_row(Asking& asking, const Part& part, std::size_t row,
+                                               Plan& plan) const {
+    const auto begin = static_cast<std::size_t>(offsets_[row]);
+    const auto end = static_cast<std::size_t>(offsets_[row + 1]);
+    if (begin < part.begin || begin > end || end > part.end) throw Changed();
+    const ArrayIds<Id> row_ids(ids_ + begin, end - begin);
+    const std::vector<int> answer = asking.ask(row_ids, contract_, scan_);
+    plan.take(asking.question(), answer, begin);
+    return {begin, end};
+  }
+
+  // Does the work of each part in a thread of its own, that of the last one in this thread.
+  template <typename Work>
+  static void in_threads(std::vector<Part>& parts, const Work& work) {
+    const auto guarded = [&work](Part& part) {
+      try {
+        work(part);
+      } catch (...) {
+        part.fault = std::current_exception();
+      }
+    };
+    std::vector<std::thread> threads;
+    threads.reserve(parts.size());
+    std::size_t started = 0;
+    try {
+      for (; started + 1 < parts.size(); ++started)
+        threads.emplace_back([&guarded, &part = parts[started]] { guarded(part); });
+    } catch (const std::system_error&) {
+      // No more threads are to be had: what is left is done in this one.
+    }
+    for (std::size_t i = started; i < parts.size(); ++i) guarded(parts[i]);
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  const Id* ids_;
+  std::size_t size_;
+  const Offset* offsets_;
+  std::size_t rows_;
+  Contract contract_;
+  Scan scan_;
+};
+
+}  // namespace statetok

@@ -1,0 +1,398 @@
+#pragma once
+// Where the header inserts ids, found by asking it only about the ids that it cares about.
+//
+// An id is of interest to the header if it is a control id (user, assistant, eot), negative, or
+// past the vocabulary. Every other id is text: it is copied and changes nothing, except that it
+// parts what stands before it from what stands behind it. So a run of text is put to the header
+// as one id; the header answers for the short sequence; what it added there, it adds in the full
+// sequence at the same place. Nothing here knows what the header decides or why.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <type_traits>
+#include <vector>
+
+#if defined(__SSE2__) || defined(_M_X64)
+#define STATETOK_X86 1
+#include <immintrin.h>
+#elif defined(__aarch64__) || defined(_M_ARM64)
+#define STATETOK_NEON 1
+#include <arm_neon.h>
+#endif
+#ifdef _MSC_VER
+#include <intrin.h>
+#endif
+
+#include <state_tokens.h>  // <>: as a system header, so that our warnings are not its
+
+namespace statetok {
+
+struct Contract {
+  int vocab, k, eot, user, assistant;
+};
+
+inline std::vector<int> ask_header(const std::vector<int>& ids, const Contract& c) {
+  return ember::insert_state_blocks(ids, c.vocab, c.k, c.eot, c.user, c.assistant);
+}
+
+// -- scan: which ids are of interest ----------------------------------------------------------
+
+// Ids are read and scanned this many at a time: the pieces stay in the first-level cache.
+constexpr std::size_t kPiece = 1024;
+
+inline bool is_of_interest(int id, const Contract& c) {
+  return id == c.user || id == c.assistant || id == c.eot || id < 0 || id >= c.vocab;
+}
+
+inline unsigned lowest_bit(unsigned mask) {
+#ifdef _MSC_VER
+  unsigned long index;
+  _BitScanForward(&index, mask);
+  return index;
+#else
+  return static_cast<unsigned>(__builtin_ctz(mask));
+#endif
+}
+
+// Each scan writes the indices of the ids of interest among `n` <= kPiece ids, in order, and
+// returns how many there are.
+using Scan = std::size_t (*)(const int* ids, std::size_t n, const Contract& c, std::uint16_t* hits);
+
+inline std::size_t scan_from(std::size_t i, std::size_t count, const int* ids, std::size_t n,
+                             const Contract& c, std::uint16_t* hits) {
+  for (; i < n; ++i) {
+    hits[count] = static_cast<std::uint16_t>(i);
+    count += is_of_interest(ids[i], c);
+  }
+  return count;
+}
+
+inline std::size_t scan_plain(const int* ids, std::size_t n, const Contract& c,
+                              std::uint16_t* hits) {
+  return scan_from(0, 0, ids, n, c, hits);
+}
+
+// Writes i + the index of each bit that is set.
+inline std::size_t take_hits(unsigned mask, std::size_t i, std::size_t count,
+                             std::uint16_t* hits) {
+  for (; mask != 0; mask &= mask - 1)
+    hits[count++] = static_cast<std::uint16_t>(i + lowest_bit(mask));
+  return count;
+}
+
+#ifdef STATETOK_X86
+
+inline std::size_t scan_sse2(const int* ids, std::size_t n, const Contract& c,
+                             std::uint16_t* hits) {
+  const __m128i user = _mm_set1_epi32(c.user), assistant = _mm_set1_epi32(c.assistant),
+                eot = _mm_set1_epi32(c.eot), vocab = _mm_set1_epi32(c.vocab),
+                all = _mm_set1_epi32(-1);
+  const auto of_interest = [&](const int* four) {
+    const __m128i id = _mm_loadu_si128(reinterpret_cast<const __m128i*>(four));
+    const __m128i control =
+        _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi32(id, user), _mm_cmpeq_epi32(id, assistant)),
+                     _mm_cmpeq_epi32(id, eot));
+    const __m128i past = _mm_andnot_si128(_mm_cmplt_epi32(id, vocab), all);
+    return _mm_or_si128(_mm_or_si128(control, past), id);  // only sign bits count from here on
+  };
+  std::size_t i = 0, count = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m128i low = _mm_packs_epi32(of_interest(ids + i), of_interest(ids + i + 4));
+    const __m128i high = _mm_packs_epi32(of_interest(ids + i + 8), of_interest(ids + i + 12));
+    const int mask = _mm_movemask_epi8(_mm_packs_epi16(low, high));
+    count = take_hits(static_cast<unsigned>(mask), i, count, hits);
+  }
+  return scan_from(i, count, ids, n, c, hits);
+}
+
+#if defined(__GNUC__)
+#define STATETOK_AVX2 1
+
+__attribute__((target("avx2"))) inline unsigned of_interest_avx2(const int* eight, __m256i user,
+                                                                 __m256i assistant, __m256i eot,
+                                                                 __m256i last) {
+  const __m256i id = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(eight));
+  const __m256i control = _mm256_or_si256(
+      _mm256_or_si256(_mm256_cmpeq_epi32(id, user), _mm256_cmpeq_epi32(id, assistant)),
+      _mm256_cmpeq_epi32(id, eot));
+  const __m256i any = _mm256_or_si256(_mm256_or_si256(control, _mm256_cmpgt_epi32(id, last)), id);
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(any)));
+}
+
+__attribute__((target("avx2"))) inline std::size_t scan_avx2(const int* ids, std::size_t n,
+                                                             const Contract& c,
+                                                             std::uint16_t* hits) {
+  if (c.vocab == INT32_MIN) return scan_sse2(ids, n, c, hits);  // vocab - 1 would overflow
+  const __m256i user = _mm256_set1_epi32(c.user), assistant = _mm256_set1_epi32(c.assistant),
+                eot = _mm256_set1_epi32(c.eot), last = _mm256_set1_epi32(c.vocab - 1);
+  std::size_t i = 0, count = 0;
+  for (; i + 32 <= n; i += 32) {
+    const unsigned mask = of_interest_avx2(ids + i, user, assistant, eot, last) |
+                          of_interest_avx2(ids + i + 8, user, assistant, eot, last) << 8 |
+                          of_interest_avx2(ids + i + 16, user, assistant, eot, last) << 16 |
+                          of_interest_avx2(ids + i + 24, user, assistant, eot, last) << 24;
+    count = take_hits(mask, i, count, hits);
+  }
+  return scan_from(i, count, ids, n, c, hits);
+}
+#endif
+
+#endif  // STATETOK_X86
+
+#ifdef STATETOK_NEON
+
+inline std::size_t scan_neon(const int* ids, std::size_t n, const Contract& c,
+                             std::uint16_t* hits) {
+  const int32x4_t user = vdupq_n_s32(c.user), assistant = vdupq_n_s32(c.assistant),
+                  eot = vdupq_n_s32(c.eot), vocab = vdupq_n_s32(c.vocab), zero = vdupq_n_s32(0);
+  const auto of_interest = [&](const int* four) {
+    const int32x4_t id = vld1q_s32(four);
+    const uint32x4_t control =
+        vorrq_u32(vorrq_u32(vceqq_s32(id, user), vceqq_s32(id, assistant)), vceqq_s32(id, eot));
+    return vorrq_u32(control, vorrq_u32(vcgeq_s32(id, vocab), vcltq_s32(id, zero)));
+  };
+  const auto narrow = [&](const int* eight) {
+    return vmovn_u16(vcombine_u16(vmovn_u32(of_interest(eight)), vmovn_u32(of_interest(eight + 4))));
+  };
+  const uint8x8_t bits = vcreate_u8(0x8040201008040201);
+  std::size_t i = 0, count = 0;
+  for (; i + 16 <= n; i += 16) {
+    const unsigned low = vaddv_u8(vand_u8(narrow(ids + i), bits));
+    const unsigned high = vaddv_u8(vand_u8(narrow(ids + i + 8), bits));
+    count = take_hits(low | high << 8, i, count, hits);
+  }
+  return scan_from(i, count, ids, n, c, hits);
+}
+
+#endif  // STATETOK_NEON
+
+inline Scan best_scan() {
+#if defined(STATETOK_AVX2)
+  if (__builtin_cpu_supports("avx2")) return scan_avx2;
+#endif
+#if defined(STATETOK_X86)
+  return scan_sse2;
+#elif defined(STATETOK_NEON)
+  return scan_neon;
+#else
+  return scan_plain;
+#endif
+}
+
+// -- plan: what the header adds, and where ----------------------------------------------------
+
+// Ids are read through a source: `read` returns `count` of them from `first` on, where they stand
+// or in `buffer`. A source is read from its start to its end, and perhaps once more.
+//
+//   std::size_t size() const;
+//   const int* read(std::size_t first, std::size_t count, int* buffer);
+
+// Whether one integer type can hold a value of another.
+template <typename To, typename From>
+bool fits(From value) {
+  if constexpr (std::is_unsigned_v<From>)
+    return value <= std::uint64_t{std::numeric_limits<To>::max()};
+  else if constexpr (std::is_unsigned_v<To>)
+    return value >= 0 && static_cast<std::uint64_t>(value) <= std::numeric_limits<To>::max();
+  else
+    return value >= std::numeric_limits<To>::min() && value <= std::numeric_limits<To>::max();
+}
+
+// Thrown at an id that needs more than 32 bits.
+struct TooWide {
+  std::size_t position;
+};
+
+// An array of any integer type as a source.
+template <typename Id>
+class ArrayIds {
+ public:
+  ArrayIds(const Id* ids, std::size_t size) : ids_(ids), size_(size) {}
+  std::size_t size() const { return size_; }
+
+  const int* read(std::size_t first, std::size_t count, int* buffer) const {
+    const Id* const ids = ids_ + first;
+    if constexpr (std::is_same_v<Id, int>) {
+      return ids;
+    } else {
+      // `wide` gets a bit from each id that does not fit, without a branch, so that the compiler
+      // takes many ids at a time.
+      std::uint64_t wide = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        buffer[i] = static_cast<int>(ids[i]);
+        if constexpr (sizeof(Id) == 8 && std::is_signed_v<Id>)
+          wide |= (static_cast<std::uint64_t>(ids[i]) + (std::uint64_t{1} << 31)) >> 32;
+        else if constexpr (sizeof(Id) >= 4)
+          wide |= ids[i] >> 31;
+      }
+      if (wide != 0)
+        for (std::size_t i = 0; i < count; ++i)
+          if (!fits<int>(ids[i])) throw TooWide{first + i};
+      return buffer;
+    }
+  }
+
+ private:
+  const Id* ids_;
+  std::size_t size_;
+};
+
+// What is put to the header.
+class Question {
+ public:
+  // The ids of `source` with each run of text as one id; all of them if text is rare.
+  template <typename Source>
+  void skip_text(Source&& source, const Contract& c, Scan scan) {
+    clear();
+    int text = 0;  // any id that is text stands for all of them
+    while (text == c.user || text == c.assistant || text == c.eot) ++text;
+    int buffer[kPiece];
+    std::uint16_t hits[kPiece + 1];
+    std::size_t found = 0, next = 0;  // the first id that is not dealt with yet
+    for (std::size_t first = 0; first < source.size(); first += kPiece) {
+      const std::size_t count = std::min(kPiece, source.size() - first);
+      const int* const piece = source.read(first, count, buffer);
+      const std::size_t n = scan(piece, count, c, hits);
+      for (std::size_t h = 0; h < n; ++h) {
+        const std::size_t place = first + hits[h];
+        if (next < place) add(text, next);
+        add(piece[hits[h]], place);
+        next = place + 1;
+      }
+      found += n;
+      if (found * 6 > first + count) return skip_nothing(source);
+    }
+    if (next < source.size()) add(text, next);
+    end_ = source.size();
+  }
+
+  template <typename Source>
+  void skip_nothing(Source&& source) {
+    clear();
+    is_whole_ = true;
+    end_ = source.size();
+    ids_.resize(source.size());
+    for (std::size_t first = 0; first < ids_.size(); first += kPiece) {
+      const std::size_t count = std::min(kPiece, ids_.size() - first);
+      int* const target = ids_.data() + first;
+      const int* const piece = source.read(first, count, target);
+      if (piece != target) std::copy(piece, piece + count, target);
+    }
+  }
+
+  const std::vector<int>& ids() const { return ids_; }
+  bool is_whole() const { return is_whole_; }
+  // Where in the source the id at `i` stands; past the last one, where the source ends.
+  std::size_t place(std::size_t i) const {
+    return i == ids_.size() ? end_ : is_whole_ ? i : places_[i];
+  }
+
+  // Kept for the next question, but for what only a very long sequence needs.
+  void shrink() {
+    constexpr std::size_t kKept = 1 << 16;
+    clear();
+    if (ids_.capacity() > kKept) std::vector<int>().swap(ids_);
+    if (places_.capacity() > kKept) std::vector<std::size_t>().swap(places_);
+  }
+
+ private:
+  void clear() {
+    ids_.clear();
+    places_.clear();
+    is_whole_ = false;
+  }
+  void add(int id, std::size_t place) {
+    ids_.push_back(id);
+    places_.push_back(place);
+  }
+
+  std::vector<int> ids_;
+  std::vector<std::size_t> places_;
+  std::size_t end_ = 0;
+  bool is_whole_ = false;
+};
+
+// Puts questions to the header, with memory that this thread uses again and again.
+class Asking {
+ public:
+  Asking() : question_(kept()) {}
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  ~Asking() { question_.shrink(); }
+
+  // The header's answer to the question that `source` makes.
+  template <typename Source>
+  std::vector<int> ask(Source&& source, const Contract& c, Scan scan) {
+    question_.skip_text(source, c, scan);
+    if (!question_.is_whole()) {
+      try {
+        return ask_header(question_.ids(), c);
+      } catch (const std::invalid_argument&) {
+        question_.skip_nothing(source);  // the refusal must name the position in the source
+      }
+    }
+    return ask_header(question_.ids(), c);
+  }
+  const Question& question() const { return question_; }
+
+ private:
+  static Question& kept() {
+    static thread_local Question question;
+    return question;
+  }
+  Question& question_;
+};
+
+// `count` ids, from `first` on in Plan::ids, go before the id at `before`.
+struct Edit {
+  std::size_t before, first, count;
+};
+
+// What the header adds to a sequence: edits in the order of the sequence.
+struct Plan {
+  std::vector<Edit> edits;
+  std::vector<int> ids;   // edits that add the same ids share them, so these are few
+  std::size_t added = 0;  // ids that all edits add
+
+  // Takes up what an answer adds. Insertion only adds, so one walk along both finds it. `base`
+  // is where the source begins in the sequence that the plan is for.
+  void take(const Question& question, const std::vector<int>& answer, std::size_t base = 0) {
+    const std::vector<int>& asked = question.ids();
+    std::size_t next = 0;
+    for (auto id = answer.begin(); id != answer.end();) {
+      if (next < asked.size() && *id == asked[next]) {
+        ++id, ++next;
+        continue;
+      }
+      const auto begin = id;
+      while (id != answer.end() && (next == asked.size() || *id != asked[next])) ++id;
+      const auto count = id - begin;
+      const bool shared = count <= static_cast<std::ptrdiff_t>(ids.size()) &&
+                          std::equal(begin, id, ids.end() - count);
+      if (!shared) ids.insert(ids.end(), begin, id);
+      const auto n = static_cast<std::size_t>(count);
+      edits.push_back({base + question.place(next), ids.size() - n, n});
+      added += n;
+    }
+  }
+};
+
+// -- apply: copy a sequence with its edits ----------------------------------------------------
+
+// Writes items [begin, end) of `from` with the edits among them, and returns the end of what it
+// wrote. `added` holds an item for each of the plan's ids.
+template <typename Item, typename Edits>
+Item* apply(const Edits& edits, const Item* added, const Item* from, std::size_t begin,
+            std::size_t end, Item* to) {
+  for (const Edit& edit : edits) {
+    to = std::copy(from + begin, from + edit.before, to);
+    to = std::copy_n(added + edit.first, edit.count, to);
+    begin = edit.before;
+  }
+  return std::copy(from + begin, from + end, to);
+}
+
+}  // namespace statetok

@@ -146,20 +146,24 @@ def _plain_array(ids: Any) -> tuple[Any, Finish]:
 
 
 def _plain_tensor(ids: Any) -> tuple[Any, Finish]:
-    torch = sys.modules["torch"]
+    import numpy
+
+    torch: Any = sys.modules["torch"]
     if ids.device.type != "cpu":
         raise TypeError(f"ids is a tensor on {ids.device}: pass ids.cpu()")
+    _check_shape(tuple(ids.shape))  # before the layout: a nested tensor has no to_dense()
     if ids.layout is not torch.strided:
         raise TypeError(f"ids is a tensor of layout {ids.layout}: pass ids.to_dense()")
-    _check_shape(tuple(ids.shape))
-    try:
-        array = ids.detach().numpy()
-    except (RuntimeError, TypeError) as error:  # e.g. a quantised one, or torch without numpy
-        raise TypeError(
-            f"ids is a tensor of {ids.dtype} that numpy cannot read: pass ids.tolist()"
-        ) from error
-    array, finish = _plain_array(array)
-    return array, lambda result: torch.from_numpy(finish(result) if finish else result)
+    # Checked here and not as an array: numpy has no bfloat16, and a tensor has no astype().
+    if ids.dtype.is_floating_point and ids.numel() == 0:  # what torch.tensor([]) is
+        return numpy.empty(0, numpy.int32), lambda _: ids.new_empty(0)
+    if not str(ids.dtype).startswith(("torch.int", "torch.uint")):
+        remedy = "convert with ids.to(torch.int64) if every id is whole"
+        if ids.dtype is torch.bool:
+            remedy = "was a mask passed in place of ids?"
+        raise TypeError(f"ids must have an integer dtype, not {ids.dtype}: {remedy}")
+    array, _ = _plain_array(ids.numpy(force=True))  # by force: also one that is lazily negated
+    return array, torch.from_numpy
 
 
 def _no_sequence(ids: object) -> TypeError:
@@ -195,15 +199,17 @@ def as_int(value: object) -> int | None:
         return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
-    if getattr(value, "ndim", 0) != 0:  # an array of one element has an __index__ too
-        return None
-    if str(getattr(value, "dtype", "")).endswith("bool"):  # numpy's and torch's have one as well
-        return None
+    if isinstance(value, _class("torch", "Tensor")):
+        # Its own __index__ takes True for 1, and a row of one id for that id.
+        item = value.item() if value.ndim == 0 and not value.is_meta else None
+        return item if type(item) is int else None
+    if getattr(value, "ndim", 0) != 0 or isinstance(value, _class("numpy", "bool_")):
+        return None  # numpy 1 gives an __index__ to both
     try:
         return index(value)
     except TypeError:
-        if isinstance(value, _class("numpy", "generic")) or hasattr(value, "dtype"):
-            return None  # a float of an array library
+        if hasattr(value, "dtype"):  # an array of no dimension, of floats
+            return None
         raise
 
 
@@ -277,7 +283,7 @@ def too_wide(id: int, position: int) -> ValueError:
 def does_not_fit(id: int, dtype: object) -> ValueError:
     return ValueError(
         f"id {id} must be written and does not fit the dtype of ids, {dtype}: "
-        "pass ids.astype('int32')"
+        "convert ids to int32 first"
     )
 
 
@@ -301,6 +307,8 @@ def described(value: object) -> str:
     kind = clipped(type.__dict__["__name__"].__get__(type(value)))
     if isinstance(value, (str, bytes)):
         return f"'{clipped(str(value[:40]))}' ({kind})"
+    if isinstance(value, _class("torch", "Tensor")):
+        return f"{kind} of {value.dtype}"
     if isinstance(value, Number) or (hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0):
         try:
             return f"{clipped(str(value))} ({kind})"

@@ -210,23 +210,16 @@ class Unlocked {
   PyThreadState* state_ = nullptr;
 };
 
-template <typename Id>
-std::vector<Id> as_ids(const std::vector<int>& added, const py::dtype& dtype) {
-  std::vector<Id> ids(added.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (!fits<Id>(added[i])) raise(python("statetok._inputs", "does_not_fit")(added[i], dtype));
-    ids[i] = static_cast<Id>(added[i]);
-  }
-  return ids;
-}
-
 // The Python exception for what was thrown while `ids` were read or put to the header.
 template <typename Id>
-py::object fault(const std::exception_ptr& thrown, const Id* ids, const Contract& c) {
+py::object fault(const std::exception_ptr& thrown, const Id* ids, const py::dtype& dtype,
+                 const Contract& c) {
   try {
     std::rethrow_exception(thrown);
   } catch (const TooWide& id) {
     return python("statetok._inputs", "too_wide")(ids[id.position], id.position);
+  } catch (const DoesNotFit& id) {
+    return python("statetok._inputs", "does_not_fit")(id.id, dtype);
   } catch (const std::invalid_argument& error) {
     return refusal(error, c);
   }
@@ -236,23 +229,21 @@ template <typename Id>
 py::object insert_array(const py::array& given, const Contract& c) {
   const auto n = static_cast<std::size_t>(given.size());
   const Id* const ids = static_cast<const Id*>(given.data());
-  std::vector<int> answer;
   Plan plan;
+  std::vector<Id> added;
   bool is_whole = false;
   try {
     const Unlocked unlocked(n);
-    const ArrayIds<Id> source(ids, n);
     Asking asking;
-    answer = asking.ask(source, c, kScan);
-    is_whole = asking.question().is_whole();
+    const std::vector<int> answer = asking.ask(ArrayIds<Id>(ids, n), c, kScan);
+    is_whole = asking.question().is_whole();  // then the answer is the result
     if (!is_whole) plan.take(asking.question(), answer);
+    added = as_ids<Id>(is_whole ? answer : plan.ids);
   } catch (...) {
-    raise(fault(std::current_exception(), ids, c));
+    raise(fault(std::current_exception(), ids, given.dtype(), c));
   }
-  // Ids that were given fit the dtype: one that does not is one that the header adds.
-  const std::vector<Id> added = as_ids<Id>(is_whole ? answer : plan.ids, given.dtype());
   py::array result(given.dtype(),
-                   static_cast<py::ssize_t>(is_whole ? answer.size() : n + plan.added));
+                   static_cast<py::ssize_t>(is_whole ? added.size() : n + plan.added));
   Id* const out = static_cast<Id*>(result.mutable_data());
   const Unlocked unlocked(n);
   if (is_whole)
@@ -318,10 +309,10 @@ py::object insert_rows(const py::array& values, const py::array& offsets, const 
   std::size_t new_size = size;
   for (const Part& part : parts) {
     if (part.fault) {
-      const py::object error = fault(part.fault, ids + begins[part.row], c);
+      const py::object error =
+          fault(part.fault, ids + begins[part.row], values.dtype(), c);
       raise(python("statetok._inputs", "in_row")(error, part.row));
     }
-    as_ids<Id>(part.plan.ids, values.dtype());
     new_size += part.plan.added;
   }
   if (new_size > static_cast<std::size_t>(std::numeric_limits<Offset>::max()))

@@ -84,8 +84,11 @@ class Ragged {
 
   void plan(Part& part, std::size_t memory, Offset* added) const {
     Asking asking;
+    std::size_t fit = 0;  // so many of the plan's ids are known to fit
     for (part.row = part.first_row; part.row < part.end_row; ++part.row) {
       take_row(asking, part, part.row, part.plan);
+      for (; fit < part.plan.ids.size(); ++fit)
+        if (!fits<Id>(part.plan.ids[fit])) throw DoesNotFit{part.plan.ids[fit]};
       added[part.row + 1] = static_cast<Offset>(part.plan.added);
       if (part.plan.edits.capacity() * sizeof(Edit) > memory) {
         part.has_edits = false;
@@ -98,8 +101,7 @@ class Ragged {
     for (std::size_t row = part.first_row; row < part.end_row; ++row)
       ends[row + 1] += offsets_[row + 1] + static_cast<Offset>(part.added_before);
     if (part.has_edits) {
-      const std::vector<Id> added(part.plan.ids.begin(), part.plan.ids.end());
-      statetok::apply(part.plan.edits, added.data(), ids_, part.begin, part.end, to);
+      statetok::apply(part.plan.edits, as_ids<Id>(part.plan.ids).data(), ids_, part.begin, part.end, to);
       return;
     }
     const Id* const end = to + (part.end - part.begin) + part.plan.added;
@@ -108,8 +110,7 @@ class Ragged {
       Plan plan;
       const auto [first, last] = take_row(asking, part, part.row, plan);
       if (last - first + plan.added > static_cast<std::size_t>(end - to)) throw Changed();
-      const std::vector<Id> added(plan.ids.begin(), plan.ids.end());
-      to = statetok::apply(plan.edits, added.data(), ids_, first, last, to);
+      to = statetok::apply(plan.edits, as_ids<Id>(plan.ids).data(), ids_, first, last, to);
     }
   }
 

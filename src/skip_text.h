@@ -95,8 +95,8 @@ inline std::size_t scan_sse2(const int* ids, std::size_t n, const Contract& c,
     const __m128i control =
         _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi32(id, user), _mm_cmpeq_epi32(id, assistant)),
                      _mm_cmpeq_epi32(id, eot));
-    const __m128i past = _mm_andnot_si128(_mm_cmplt_epi32(id, vocab), all);
-    return _mm_or_si128(_mm_or_si128(control, past), id);  // only sign bits count from here on
+    const __m128i past = _mm_andnot_si128(_mm_cmpgt_epi32(vocab, id), all);
+    return _mm_or_si128(_mm_or_si128(control, past), id);  // of which only sign bits count
   };
   std::size_t i = 0, count = 0;
   for (; i + 16 <= n; i += 16) {
@@ -108,32 +108,28 @@ inline std::size_t scan_sse2(const int* ids, std::size_t n, const Contract& c,
   return scan_from(i, count, ids, n, c, hits);
 }
 
-#if defined(__GNUC__)
+#ifdef __GNUC__
 #define STATETOK_AVX2 1
+#define STATETOK_FOR_AVX2 __attribute__((target("avx2")))
 
-__attribute__((target("avx2"))) inline unsigned of_interest_avx2(const int* eight, __m256i user,
-                                                                 __m256i assistant, __m256i eot,
-                                                                 __m256i last) {
-  const __m256i id = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(eight));
-  const __m256i control = _mm256_or_si256(
-      _mm256_or_si256(_mm256_cmpeq_epi32(id, user), _mm256_cmpeq_epi32(id, assistant)),
-      _mm256_cmpeq_epi32(id, eot));
-  const __m256i any = _mm256_or_si256(_mm256_or_si256(control, _mm256_cmpgt_epi32(id, last)), id);
-  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(any)));
-}
-
-__attribute__((target("avx2"))) inline std::size_t scan_avx2(const int* ids, std::size_t n,
-                                                             const Contract& c,
-                                                             std::uint16_t* hits) {
-  if (c.vocab == INT32_MIN) return scan_sse2(ids, n, c, hits);  // vocab - 1 would overflow
+STATETOK_FOR_AVX2 inline std::size_t scan_avx2(const int* ids, std::size_t n, const Contract& c,
+                                               std::uint16_t* hits) {
   const __m256i user = _mm256_set1_epi32(c.user), assistant = _mm256_set1_epi32(c.assistant),
-                eot = _mm256_set1_epi32(c.eot), last = _mm256_set1_epi32(c.vocab - 1);
+                eot = _mm256_set1_epi32(c.eot), vocab = _mm256_set1_epi32(c.vocab),
+                all = _mm256_set1_epi32(-1);
+  const auto of_interest = [&](const int* eight) STATETOK_FOR_AVX2 {
+    const __m256i id = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(eight));
+    const __m256i control = _mm256_or_si256(
+        _mm256_or_si256(_mm256_cmpeq_epi32(id, user), _mm256_cmpeq_epi32(id, assistant)),
+        _mm256_cmpeq_epi32(id, eot));
+    const __m256i past = _mm256_andnot_si256(_mm256_cmpgt_epi32(vocab, id), all);
+    const __m256i signs = _mm256_or_si256(_mm256_or_si256(control, past), id);
+    return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(signs)));
+  };
   std::size_t i = 0, count = 0;
   for (; i + 32 <= n; i += 32) {
-    const unsigned mask = of_interest_avx2(ids + i, user, assistant, eot, last) |
-                          of_interest_avx2(ids + i + 8, user, assistant, eot, last) << 8 |
-                          of_interest_avx2(ids + i + 16, user, assistant, eot, last) << 16 |
-                          of_interest_avx2(ids + i + 24, user, assistant, eot, last) << 24;
+    const unsigned mask = of_interest(ids + i) | of_interest(ids + i + 8) << 8 |
+                          of_interest(ids + i + 16) << 16 | of_interest(ids + i + 24) << 24;
     count = take_hits(mask, i, count, hits);
   }
   return scan_from(i, count, ids, n, c, hits);
@@ -205,6 +201,22 @@ bool fits(From value) {
 struct TooWide {
   std::size_t position;
 };
+
+// Thrown at an id that the header adds and an array's type cannot hold.
+struct DoesNotFit {
+  int id;
+};
+
+// Ids that the header adds as ids of an array. Those that were given fit, so it may be all of them.
+template <typename Id>
+std::vector<Id> as_ids(const std::vector<int>& added) {
+  std::vector<Id> ids(added.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!fits<Id>(added[i])) throw DoesNotFit{added[i]};
+    ids[i] = static_cast<Id>(added[i]);
+  }
+  return ids;
+}
 
 // An array of any integer type as a source.
 template <typename Id>

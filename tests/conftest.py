@@ -11,7 +11,8 @@ IMPLEMENTATIONS = {"cpp": statetok._core, "python": statetok.twin}
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def impl(request, monkeypatch):
-    """The module of one implementation, which `StateTokens` uses too while the test runs."""
+    """The module of one implementation, which a `StateTokens` made in the test uses too."""
     module = IMPLEMENTATIONS[request.param]
-    monkeypatch.setattr(statetok.contract, "insert_state_blocks", module.insert_state_blocks)
+    for name in ("bind", "insert_ragged"):
+        monkeypatch.setattr(statetok.contract, name, getattr(module, name))
     return module

@@ -36,7 +36,7 @@ def insert_state_blocks(ids, vocab, k, eot, user, assistant):
                 f"state id {id} at position {i} is not part of a complete state block directly "
                 "after an <|endoftext|> that ends an assistant reply"
             )
-        reply_is_open = reply_is_open_before(i)
+        reply_is_open = id in (user, eot) and reply_is_open_before(i)
         if id == user and reply_is_open:
             out += [eot, *block]
         out.append(id)

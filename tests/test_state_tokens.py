@@ -154,11 +154,14 @@ def test_insert_passes_the_numbers_on_in_order(contract):
     assert result.tolist() == [1, 2, 0, 100, 101]
 
 
-def test_insert_calls_the_implementation_under_test(impl, contract, monkeypatch):
+def test_the_implementation_under_test_is_the_one_that_is_called(impl, monkeypatch):
     """Without this, `impl` could be asked for and never used."""
-    assert statetok.contract.insert_state_blocks is impl.insert_state_blocks
-    monkeypatch.setattr(statetok.contract, "insert_state_blocks", lambda *given: given)
-    assert contract.insert([5]) == ([5], 100, 2, 0, 1, 2)
+    assert (statetok.contract.bind, statetok.contract.insert_ragged) == (
+        impl.bind,
+        impl.insert_ragged,
+    )
+    monkeypatch.setattr(statetok.contract, "bind", lambda *numbers: lambda ids: (ids, numbers))
+    assert StateTokens(**NUMBERS).insert([5]) == ([5], (100, 2, 0, 1, 2))
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,56 @@ def check_32_bits(array: Any) -> None:
         raise too_wide(int(array[position]), position)
 
 
+# -- many sequences --------------------------------------------------------------------------
+
+
+def plain_offsets(offsets: object, size: int) -> Any:
+    """Return the offsets of rows that make up `size` ids as a plain array, or refuse them."""
+    import numpy
+
+    if not isinstance(offsets, numpy.ndarray):
+        raise TypeError(
+            f"offsets must be an array of int32 or int64, not {described(offsets)}: "
+            "pass numpy.asarray(offsets)"
+        )
+    if offsets.dtype.kind != "i" or offsets.itemsize < 4:
+        raise TypeError(
+            f"offsets must be of int32 or int64, not {clipped(str(offsets.dtype))}: convert them"
+        )
+    if offsets.ndim != 1 or offsets.size == 0:
+        raise ValueError(
+            f"offsets has shape {clipped(str(offsets.shape))}: n rows have n + 1 of them"
+        )
+    decreases = offsets[1:] < offsets[:-1]
+    if decreases.any():
+        at = int(decreases.argmax())
+        raise ValueError(
+            f"offsets decrease from {offsets[at]} at position {at} to {offsets[at + 1]}: "
+            "a row cannot end before it begins"
+        )
+    if (offsets[0], offsets[-1]) != (0, size):
+        raise ValueError(
+            f"offsets go from {offsets[0]} to {offsets[-1]}, and the ids from 0 to {size}: "
+            "both must be the same, or ids would be lost"
+        )
+    return numpy.require(offsets, offsets.dtype.newbyteorder("="), ["C", "A"])
+
+
+def thread_count(threads: object) -> int:
+    """Return how many threads to use at most: for ``None`` one for each core there is for us."""
+    import os
+
+    if threads is None:
+        affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+        return len(affinity(0)) if affinity else os.cpu_count() or 1
+    number = as_int(threads)
+    if number is None:
+        raise TypeError(f"threads must be an int or None, not {described(threads)}")
+    if number < 1:
+        raise ValueError(f"threads is {_shown(number)}: it must be at least 1, or None")
+    return min(number, 1024)
+
+
 # -- ids out ---------------------------------------------------------------------------------
 
 
@@ -285,6 +335,20 @@ def does_not_fit(id: int, dtype: object) -> ValueError:
         f"id {id} must be written and does not fit the dtype of ids, {dtype}: "
         "convert ids to int32 first"
     )
+
+
+def too_many(ids: int, dtype: object) -> ValueError:
+    return ValueError(
+        f"the result has {ids} ids, which do not fit offsets of dtype {dtype}: "
+        "pass offsets.astype('int64')"
+    )
+
+
+def in_row(error: Exception, row: int) -> Exception:
+    """Say which of several sequences `error` is about, as its ``row`` and in a note."""
+    error.row = row  # type: ignore[attr-defined]
+    error.add_note(f"This is about row {row}.")
+    return error
 
 
 def _shown(number: int) -> str:

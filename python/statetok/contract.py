@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from ._implementation import insert_state_blocks
-from ._inputs import as_int, check_32_bits, clipped, described, numbers, plain
+from ._implementation import bind, insert_ragged
+from ._inputs import (
+    as_int,
+    check_32_bits,
+    clipped,
+    described,
+    in_row,
+    numbers,
+    plain,
+    plain_offsets,
+    thread_count,
+)
 from .errors import StateTokenError, with_likely_cause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any, NoReturn, Self, overload
 
     from numpy.typing import NDArray
@@ -52,13 +62,14 @@ class StateTokens:
     [1, 50, 2, 51, 0, 100, 101]
     """
 
-    __slots__ = (*_FIELDS, "__weakref__")
+    __slots__ = (*_FIELDS, "__weakref__", "_insert")
 
     vocab: int
     k: int
     eot: int
     user: int
     assistant: int
+    _insert: Callable[[Any], Any]
 
     # Not __init__: that can be called again, and would change what cannot change.
     def __new__(cls, vocab: int, k: int, eot: int, user: int, assistant: int) -> Self:
@@ -78,6 +89,7 @@ class StateTokens:
         self = super().__new__(cls)
         for name, number in zip(_FIELDS, five, strict=True):
             object.__setattr__(self, name, number)
+        object.__setattr__(self, "_insert", bind(*five))
         return self
 
     def _frozen(self, *_: object) -> NoReturn:
@@ -190,7 +202,82 @@ class StateTokens:
         StateTokenError, ValueError, TypeError, MemoryError
             As `insert_state_blocks` raises them.
         """
-        return insert_state_blocks(ids, self.vocab, self.k, self.eot, self.user, self.assistant)
+        return self._insert(ids)
+
+    def insert_batch(self, sequences: Iterable[Any]) -> list[Any]:
+        """Insert into each of several sequences.
+
+        Parameters
+        ----------
+        sequences : iterable of what `insert` takes
+            They may be of different kinds.
+
+        Returns
+        -------
+        list
+            What `insert` returns for each, in the same order.
+
+        Raises
+        ------
+        StateTokenError, ValueError, TypeError, MemoryError
+            As `insert` raises them, for the first sequence that is refused; ``error.row`` is its
+            index.
+        """
+        results = []
+        for row, ids in enumerate(sequences):
+            try:
+                results.append(self._insert(ids))
+            except (TypeError, ValueError) as error:
+                in_row(error, row)
+                raise
+        return results
+
+    def insert_ragged(
+        self, values: NDArray[Int], offsets: NDArray[Int], *, threads: int | None = None
+    ) -> tuple[NDArray[Int], NDArray[Int]]:
+        """Insert into many sequences that lie one after the other in one array.
+
+        The rows are worked on in threads, without the interpreter's lock. The result does not
+        depend on how many there are. Neither array may be written to meanwhile.
+
+        Parameters
+        ----------
+        values : integer ndarray, shape (n,)
+            The ids of all rows.
+        offsets : ndarray of int32 or int64, shape (rows + 1,)
+            Row i is ``values[offsets[i]:offsets[i + 1]]``. The first offset is 0, the last n.
+        threads : int, optional
+            How many threads to use at most, this one included. By default one for each core that
+            the process may use.
+
+        Returns
+        -------
+        values : ndarray, shape (m,), m >= n
+            The ids of all rows with their state blocks, of the same dtype.
+        offsets : ndarray, shape (rows + 1,)
+            Where the rows are now, of the same dtype.
+
+        Raises
+        ------
+        StateTokenError
+            If an id is not allowed where it stands. Of all such rows it is the first one:
+            ``error.row`` is its index, ``error.position`` the index in it.
+        ValueError
+            As `insert` raises it for the values, with ``error.row`` where it is about one; if the
+            offsets decrease or do not cover the values, or the new ones do not fit their dtype.
+        TypeError
+            If `values` or `offsets` is no array of the right dtype.
+        """
+        given, finish = plain(values)
+        if isinstance(given, list):
+            raise TypeError(
+                f"values must be an array, not {described(values)}: insert_batch takes lists"
+            )
+        plain_ends = plain_offsets(offsets, given.size)
+        new_values, new_offsets = insert_ragged(
+            given, plain_ends, *self._numbers(), thread_count(threads)
+        )
+        return finish(new_values) if finish else new_values, new_offsets
 
     if TYPE_CHECKING:
 

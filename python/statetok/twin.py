@@ -6,10 +6,15 @@ ids, or the same refusal in the same words.
 
 from __future__ import annotations
 
-from ._inputs import any_input
+from ._inputs import any_input, in_row, numbers, too_many
 from .errors import StateTokenError
 
-__all__ = ["HEADER_SHA256", "insert_state_blocks"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["HEADER_SHA256", "bind", "insert_ragged", "insert_state_blocks"]
 
 #: SHA-256 of the header that this module was written beside.
 HEADER_SHA256 = "e6262c39c2609c8eed129c2204dcefb0cbdf9065e5c05f89ecc1cf5003647fff"
@@ -112,3 +117,46 @@ def insert_state_blocks(
             out.append(id)
         i += 1
     return out
+
+
+# -- as the extension has them beside it -----------------------------------------------------
+
+
+def bind(vocab: int, k: int, eot: int, user: int, assistant: int) -> Callable[[Any], Any]:
+    """Return a function of the ids alone: `insert_state_blocks`, bound."""
+    five = numbers(vocab, k, eot, user, assistant)
+
+    def insert(ids: Any) -> Any:
+        return insert_state_blocks(ids, *five)
+
+    return insert
+
+
+def insert_ragged(
+    values: Any,
+    offsets: Any,
+    vocab: int,
+    k: int,
+    eot: int,
+    user: int,
+    assistant: int,
+    threads: int,
+) -> tuple[Any, Any]:
+    """Rows of plain arrays, one after the other; see `StateTokens.insert_ragged`."""
+    from itertools import pairwise
+
+    import numpy
+
+    insert = bind(vocab, k, eot, user, assistant)
+    rows = [values[:0]]
+    ends = [0]
+    for row, (begin, end) in enumerate(pairwise(offsets)):
+        try:
+            rows.append(insert(values[begin:end]))
+        except ValueError as error:
+            in_row(error, row)
+            raise
+        ends.append(ends[-1] + rows[-1].size)
+    if ends[-1] > numpy.iinfo(offsets.dtype).max:
+        raise too_many(ends[-1], offsets.dtype)
+    return numpy.concatenate(rows), numpy.array(ends, offsets.dtype)

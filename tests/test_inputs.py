@@ -496,6 +496,7 @@ def test_reference_counts_are_what_they_were(impl, ids):
 
 def test_out_of_memory_is_a_memory_error(impl):
     """In a process of its own, which may not have more than 1 GiB."""
+    pytest.importorskip("resource", reason="needs a POSIX system")
     program = f"""
 import resource
 from {impl.__name__} import insert_state_blocks

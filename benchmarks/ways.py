@@ -1,0 +1,105 @@
+"""The ways to do it: statetok, its peers, and what bounds them from below."""
+
+import importlib.util
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pybind11
+
+import statetok
+import statetok.twin
+
+from .inputs import NUMBERS
+
+HERE = Path(__file__).parent
+
+
+def build_peers():
+    """Build the extension with the peers, under build/, and return it as a module."""
+    build = HERE.parent / "build" / "benchmarks" / sys.implementation.cache_tag
+    configure = [
+        *("cmake", "-S", HERE, "-B", build, "-DCMAKE_BUILD_TYPE=Release"),
+        *(f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11.get_cmake_dir()}"),
+    ]
+    for command in (configure, ["cmake", "--build", build, "--config", "Release"]):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    (path,) = [p for p in build.rglob("peers.*") if p.suffix in (".so", ".pyd")]
+    spec = importlib.util.spec_from_file_location("peers", path)
+    peers = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(peers)
+    return peers
+
+
+def with_numpy(ids, vocab, k, eot, user, assistant):
+    """The same with whole-array operations; of ids without blocks, and without the messages."""
+    if ((ids < 0) | (ids >= vocab)).any():
+        raise ValueError("an id is no token")
+    at = np.flatnonzero((ids == user) | (ids == assistant) | (ids == eot))
+    kind = ids[at]
+    # The last control id up to each one that is no assistant; a reply is open behind an assistant
+    # if that one is a user.
+    last = np.maximum.accumulate(np.where(kind == assistant, -1, np.arange(kind.size)))
+    is_open = np.zeros(kind.size, bool)
+    is_open[1:] = (kind[:-1] == assistant) & (last[:-1] >= 0) & (kind[last[:-1]] == user)
+    block = np.arange(vocab, vocab + k)
+    closed = at[is_open & (kind == eot)] + 1
+    stopped = at[is_open & (kind == user)]
+    places = np.concatenate([np.repeat(closed, k), np.repeat(stopped, k + 1)])
+    added = np.concatenate([np.tile(block, closed.size), np.tile([eot, *block], stopped.size)])
+    return np.insert(ids, places, added)
+
+
+def timed_inside(function, *arguments):
+    """A way that measures itself: its call takes the number of rounds and returns seconds."""
+    way = partial(function, *arguments)
+    way.times_itself = True
+    return way
+
+
+def ways(peers, ids):
+    """Return every way to insert into these ids, by its name."""
+    contract = statetok.StateTokens(*NUMBERS)
+    arrays = {dtype: np.array(ids, dtype) for dtype in ("int32", "int64")}
+    # uint16 holds no id of this vocabulary: the same sequence, of a smaller one.
+    small = statetok.StateTokens(60_000, *NUMBERS[1:])
+    uint16 = np.array([id % 59_000 + 10 if id >= 10 else id for id in ids], np.uint16)
+    return {
+        "twin": partial(statetok.twin.insert_state_blocks, ids, *NUMBERS),
+        "plain binding": partial(peers.plain_binding, ids, *NUMBERS),
+        "numpy": partial(with_numpy, arrays["int32"], *NUMBERS),
+        "header in C++": timed_inside(peers.header, arrays["int32"], *NUMBERS),
+        "statetok list": partial(contract.insert, ids),
+        "list.copy": partial(list.copy, ids),
+        "statetok uint16": partial(small.insert, uint16),
+        "statetok int64": partial(contract.insert, arrays["int64"]),
+        "statetok int32": partial(contract.insert, arrays["int32"]),
+        "array.copy": arrays["int32"].copy,
+        "memcpy in C++": timed_inside(peers.copy, arrays["int32"]),
+    }
+
+
+def ways_of_one_call(peers, ids):
+    """Return the ways of a call whose cost is the call."""
+    contract = statetok.StateTokens(*NUMBERS)
+    array = np.array(ids, np.int32)
+    return {
+        "empty pybind11 function": partial(peers.nothing, ids, *NUMBERS),
+        "plain binding": partial(peers.plain_binding, ids, *NUMBERS),
+        "insert_state_blocks, list": partial(statetok.insert_state_blocks, ids, *NUMBERS),
+        "StateTokens.insert, list": partial(contract.insert, ids),
+        "StateTokens.insert, int32": partial(contract.insert, array),
+    }
+
+
+def ways_of_rows(values, offsets):
+    """Return the ways for a ragged array, and for the same ids as one sequence."""
+    contract = statetok.StateTokens(*NUMBERS)
+    return {
+        "array.copy": values.copy,
+        "one array": partial(contract.insert, values),
+        "ragged, 1 thread": partial(contract.insert_ragged, values, offsets, threads=1),
+        "ragged, 2 threads": partial(contract.insert_ragged, values, offsets, threads=2),
+    }

@@ -1,0 +1,499 @@
+"""The `statetok` command: JSON Lines in, JSON Lines or something to look at out."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import os
+import platform
+import re
+import reprlib
+import secrets
+import shutil
+import stat
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import groupby
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+from rich.text import Text
+
+from . import HEADER_SHA256, StateTokens, __version__, implementation
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["statetok"]
+
+#: What a bad line raises: no JSON, no ids, or a sequence that the contract refuses.
+REFUSALS = (ValueError, TypeError, RecursionError, MemoryError)
+LISTED = 20  # skipped lines that are named at the end
+NEIGHBOURS = 5  # ids shown on each side of a faulty one
+HEAD, TAIL = 8, 4  # ids shown of a long run
+PATIENCE = 1.0  # seconds before there is a progress bar
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def statetok() -> None:
+    """State tokens for chat models: put the blocks in, take them out, look at them.
+
+    Give the contract of the model to every command: --contract FILE, or its five numbers.
+    """
+
+
+# -- options ---------------------------------------------------------------------------------
+
+EXISTING = click.Path(exists=True, dir_okay=False, allow_dash=True)
+FIELD = click.Option(
+    ["--field"],
+    default="input_ids",
+    show_default=True,
+    metavar="NAME",
+    help="The field with the ids, where a line is an object.",
+)
+CONTRACT: list[click.Parameter] = [
+    click.Option(
+        ["--contract"],
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="A JSON object with the five numbers, named as the options below.",
+    ),
+    click.Option(["--vocab"], type=int, help="Number of ids of the tokeniser."),
+    click.Option(["--k"], type=int, help="Number of state tokens after an exchange."),
+    click.Option(["--eot"], type=int, help="The id of <|endoftext|>."),
+    click.Option(["--user"], type=int, help="The id of <|user|>."),
+    click.Option(["--assistant"], type=int, help="The id of <|assistant|>."),
+]
+REWRITE = [
+    click.Argument(["files"], nargs=-1, required=True, type=EXISTING, metavar="FILE..."),
+    click.Option(
+        ["-o", "--output"],
+        default="-",
+        show_default=True,
+        type=click.Path(dir_okay=False, writable=True, allow_dash=True),
+        metavar="OUT",
+        help="Where to write, '-' for standard output. A file is replaced at the end, and only "
+        "if all went well; it may be one of the inputs.",
+    ),
+    FIELD,
+    click.Option(
+        ["--skip-invalid"],
+        is_flag=True,
+        help="Leave bad lines out and list them at the end; the exit status is then 0.",
+    ),
+    *CONTRACT,
+]
+SHOW = [
+    click.Argument(["file"], type=EXISTING),
+    FIELD,
+    click.Option(
+        ["--tokenizer"],
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="A tokenizer.json; text is then shown decoded, in quotes.",
+    ),
+    *CONTRACT,
+]
+
+
+def contract_of(contract: str | None, **numbers: int | None) -> StateTokens:
+    """Make what the contract options say, or say what is wrong with them."""
+    given = {name: number for name, number in numbers.items() if number is not None}
+    lacking = ", ".join(f"--{name}" for name in numbers if name not in given)
+    if contract and given:
+        clash = ", ".join(f"--{name}" for name in given)
+        raise click.UsageError(f"Give --contract or the numbers, not both: {clash}.")
+    if not contract and lacking:
+        alternative = "" if given else "--contract FILE, or all of "
+        raise click.UsageError(f"The contract is missing: give {alternative}{lacking}.")
+    try:
+        if contract:
+            return StateTokens.from_json(Path(contract).read_bytes())
+        return StateTokens(**given)
+    except (*REFUSALS, OSError) as error:
+        raise click.UsageError(f"The contract is wrong: {reason(error)}.") from None
+
+
+# -- JSON Lines in ---------------------------------------------------------------------------
+
+
+def lines(paths: Sequence[str], advance: Callable[[int], None]) -> Iterator[tuple[str, bytes]]:
+    """Yield every line that is not blank with its place, and tell `advance` the bytes read."""
+    for path in paths:
+        name = "<stdin>" if path == "-" else path if path.isprintable() else repr(path)
+        with click.open_file(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                content = line.removeprefix(codecs.BOM_UTF8).rstrip()
+                if content:
+                    yield f"{name}:{number}", content
+                advance(len(line))
+
+
+def parsed(line: bytes) -> Any:
+    """Return the JSON value of a line, refusing what would not come out as it came in."""
+    try:
+        return _decoder.decode(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg}: column {error.colno}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {twice[:40]!r} is there twice in one object")
+    return found
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:40]} is none that JSON can hold")
+    return number
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
+
+
+def ids_in(record: Any, field: str) -> Any:
+    if isinstance(record, list):
+        return record
+    if not isinstance(record, dict):
+        raise TypeError(
+            f"a line must be a list of ids or an object with a list, not {reprlib.repr(record)}"
+        )
+    if field not in record:
+        keys = ", ".join(repr(key[:20]) for key in list(record)[:5])
+        raise ValueError(f"no field {field[:40]!r} in the object; it begins with: {keys or 'none'}")
+    return record[field]
+
+
+def reason(error: Exception) -> str:
+    """Return what `error` says, and below it its notes."""
+    if isinstance(error, RecursionError):
+        text = "nested too deeply"
+    elif isinstance(error, MemoryError):
+        text = "the result does not fit in memory"
+    else:
+        text = str(error)
+    return "\n  ".join([text, *getattr(error, "__notes__", ())])
+
+
+# -- JSON Lines out --------------------------------------------------------------------------
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def rewrite(
+    change: Callable[[StateTokens, Any], list[int]],
+    files: Sequence[str],
+    output: str,
+    field: str,
+    skip_invalid: bool,
+    **numbers: Any,
+) -> None:
+    """Write every line of `files` with its ids changed; the rest of a line stays."""
+    contract = contract_of(**numbers)
+    skipped, listed = 0, []
+    with plain_io_errors(), opened(output) as out, progress(files, output) as advance:
+        for place, line in lines(files, advance):
+            try:
+                record = parsed(line)
+                changed = change(contract, ids_in(record, field))
+                if isinstance(record, dict):
+                    record[field] = changed
+                else:
+                    record = changed
+                text = _encode(record)
+            except REFUSALS as error:
+                message = f"{place}: {reason(error)}"
+                if not skip_invalid:
+                    raise click.ClickException(message) from None
+                skipped += 1
+                if skipped <= LISTED:
+                    listed.append(message)
+            else:
+                # What UTF-8 cannot hold is a lone surrogate in a string: \udXXX, JSON's escape.
+                out.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    if skipped:
+        more = [f"and {skipped - LISTED} more"] if skipped > LISTED else []
+        head = f"Skipped {skipped} bad line{'s' if skipped > 1 else ''}:"
+        click.echo("\n".join([head, *listed, *more]), err=True)
+
+
+@contextmanager
+def plain_io_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # the reader, e.g. head, has had enough
+        Console().on_broken_pipe()
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@contextmanager
+def opened(output: str) -> Iterator[IO[bytes]]:
+    """Open `output`; a regular file is replaced at the end, and only if all went well."""
+    # click's own atomic=True is of no use: it replaces the file after a failure too.
+    if output == "-" or (os.path.exists(output) and not os.path.isfile(output)):
+        with click.open_file(output, "wb") as file:
+            yield file
+            file.flush()  # here, where an error is still reported
+        return
+    target = Path(os.path.realpath(output))  # a link stays one
+    temporary = target.with_name(f".statetok-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            if target.exists():
+                shutil.copymode(target, temporary)
+            yield file
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def progress(paths: Sequence[str], output: str) -> Iterator[Callable[[int], None]]:
+    """Yield what takes the bytes read; on a terminal, a bar appears if it takes long."""
+    console = Console(stderr=True)
+    mixed = output == "-" and sys.stdout.isatty()  # the bar would run through the lines
+    if mixed or not (sys.stderr.isatty() and console.is_interactive):
+        yield lambda _: None
+        return
+    found = [os.stat(sys.stdin.fileno() if path == "-" else path) for path in paths]
+    known = all(stat.S_ISREG(each.st_mode) for each in found)
+    columns = BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task("", total=sum(each.st_size for each in found) if known else None)
+    start = time.monotonic()
+
+    def advance(size: int) -> None:
+        bar.advance(task, size)
+        if time.monotonic() - start > PATIENCE:
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        bar.stop()
+
+
+@statetok.command(params=REWRITE)
+def insert(**how: Any) -> None:
+    """Insert the state blocks into the ids of JSON Lines.
+
+    A line of FILE is a list of ids, or an object with such a list in a field; its other fields
+    are kept. '-' reads standard input. A bad line ends the run with exit status 1, and then OUT
+    is left as it was.
+    """
+    rewrite(StateTokens.insert, **how)
+
+
+@statetok.command(params=REWRITE)
+def strip(**how: Any) -> None:
+    """Leave the state ids out of the ids of JSON Lines.
+
+    What remains is what the tokeniser can decode; an <|endoftext|> stays, also one that 'insert'
+    added. FILE, OUT and bad lines are as for 'insert'.
+    """
+    rewrite(StateTokens.strip, **how)
+
+
+# -- for a person to look at -----------------------------------------------------------------
+
+#: An id of the answer, and its index in the input; ``None`` for one that was inserted.
+Placed = tuple[int, int | None]
+
+
+@statetok.command(params=SHOW)
+def show(file: str, field: str, tokenizer: str | None, **numbers: Any) -> None:
+    """Show the conversations of JSON Lines as the engine sees them.
+
+    Every turn starts a line, with its position in the input in the margin. What 'insert' would
+    add is marked with '+', S0 S1 .. are the state ids, and a long run of ids is shortened.
+    In a sequence that is refused the place is pointed at; the exit status is then 1.
+    """
+    contract = contract_of(**numbers)
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal may not have every character
+        sys.stdout.reconfigure(errors="backslashreplace")
+    console = Console()
+    wording = Wording(contract, load_tokenizer(tokenizer) if tokenizer else None)
+    shown = bad = 0
+    with plain_io_errors():
+        for place, line in lines([file], lambda _: None):
+            ids: Any = None
+            try:
+                ids = ids_in(parsed(line), field)
+                out = contract.insert(ids)
+            except REFUSALS as error:
+                bad += 1
+                console.print(Text(f"{place}: {reason(error)}", "bold red"))
+                if pointed := neighbours(ids, error, wording, console.width):
+                    console.print(pointed)
+            else:
+                title = f"{place}: {len(ids)} ids in, {len(out)} out"
+                console.print(Text(title, "bold"))
+                for text in conversation(ids, out, wording, console):
+                    console.print(text)
+            shown += 1
+            console.print()
+    if bad:
+        raise click.ClickException(f"{bad} of {shown} lines cannot be used")
+
+
+def load_tokenizer(path: str) -> Tokenizer:
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError:
+        raise click.ClickException(
+            "--tokenizer needs the tokenizers library: pip install tokenizers"
+        ) from None
+    try:
+        return Tokenizer.from_file(path)
+    except Exception as error:  # the library raises no narrower one
+        raise click.BadParameter(f"{path}: {error}", param_hint="--tokenizer") from None
+
+
+class Wording:
+    """How ids are written: control ids by name, text decoded where there is a tokenizer."""
+
+    def __init__(self, contract: StateTokens, tokenizer: Tokenizer | None = None) -> None:
+        self.contract = contract
+        self.tokenizer = tokenizer
+        self.names = {
+            contract.eot: "<|endoftext|>",
+            contract.user: "<|user|>",
+            contract.assistant: "<|assistant|>",
+        }
+
+    def kind(self, id: int) -> str:
+        if id in self.names:
+            return self.names[id]
+        if self.contract.is_state_id(id):
+            return "state"
+        # decode() drops what it does not know without a word
+        known = self.tokenizer and id >= 0 and self.tokenizer.id_to_token(id) is not None
+        return "text" if known else "number"
+
+    def words(self, kind: str, ids: list[int], mark: str) -> str:
+        """Return how a run of ids of one kind is written, `mark` before each."""
+        if kind == "text" and self.tokenizer:
+            # repr: quotes show where spaces are, and control characters come out escaped
+            return repr(self.tokenizer.decode(ids, skip_special_tokens=False))
+        if kind == "state":
+            return shortened([f"{mark}S{id - self.contract.vocab}" for id in ids])
+        return shortened([mark + self.names.get(id, str(id)) for id in ids])
+
+    def name(self, element: object) -> str:
+        """Return any element of a faulty list, a control id by its name, in a few characters."""
+        if type(element) is int and element in self.names:
+            return self.names[element]
+        name = reprlib.repr(element)
+        return name if len(name) <= 16 else f"{name[:13]}..."
+
+
+def shortened(words: list[str]) -> str:
+    if len(words) > HEAD + TAIL + 1:
+        words = [*words[:HEAD], "...", *words[-TAIL:], f"({len(words)} ids)"]
+    return " ".join(words)
+
+
+def conversation(
+    ids: list[int], out: list[int], wording: Wording, console: Console
+) -> Iterator[Text]:
+    """Yield the screen lines of a conversation, with positions in the input in the margin."""
+    contract = wording.contract
+    styles = {contract.user: "cyan", contract.assistant: "green"}
+    margin = len(str(len(ids)))
+
+    def run_of(each: Placed) -> tuple[str, bool]:
+        return wording.kind(each[0]), each[1] is None
+
+    for line in turns(placed(ids, out), contract):
+        text = Text(style=styles.get(line[0][0], ""))
+        for (kind, inserted), run in groupby(line, run_of):
+            words = wording.words(kind, [id for id, _ in run], "+" if inserted else "")
+            text.append(" " if text else "").append(words, "bold yellow" if inserted else "")
+        position = str(line[0][1])
+        for part in text.wrap(console, max(console.width - margin - 1, 1), overflow="fold"):
+            yield Text.assemble((f"{position:>{margin}} ", "dim"), part)
+            position = ""
+
+
+def placed(ids: list[int], out: list[int]) -> Iterator[Placed]:
+    """Say where every id of `out` comes from: `insert` only adds, so one walk finds it."""
+    position = 0
+    for id in out:
+        if position < len(ids) and ids[position] == id:
+            yield id, position
+            position += 1
+        else:
+            yield id, None
+
+
+def turns(sequence: Iterable[Placed], contract: StateTokens) -> Iterator[list[Placed]]:
+    """Start a line at every user and assistant id, and after an eot and its state ids."""
+    line: list[Placed] = []
+    ended = False
+    for id, position in sequence:
+        is_state = contract.is_state_id(id)
+        if line and (id in (contract.user, contract.assistant) or (ended and not is_state)):
+            yield line
+            line = []
+        line.append((id, position))
+        ended = is_state or id == contract.eot
+    if line:
+        yield line
+
+
+def neighbours(ids: Any, error: Exception, wording: Wording, width: int) -> Text | None:
+    """Return the faulty id, marked, between its neighbours; fewer where the screen is narrow."""
+    place = re.search(r"at position (\d+)", str(error))
+    if place is None or not isinstance(ids, list):
+        return None
+    fault = int(place[1])
+    for reach in range(NEIGHBOURS, -1, -1):
+        first, end = max(fault - reach, 0), fault + reach + 1
+        before = [wording.name(id) for id in ids[first:fault]]
+        word = wording.name(ids[fault])
+        after = [wording.name(id) for id in ids[fault + 1 : end]]
+        if reach and first > 0:
+            before.insert(0, "...")
+        if reach and end < len(ids):
+            after.append("...")
+        text = " ".join([*before, word, *after])
+        if cell_len(text) <= width:
+            break
+    indent = " " * sum(len(each) + 1 for each in before)
+    return Text(f"{text}\n{indent}{'^' * cell_len(word)}")
+
+
+# -- about -----------------------------------------------------------------------------------
+
+
+@statetok.command(params=CONTRACT)
+def info(**numbers: Any) -> None:
+    """Show what is installed and, where its options are given, the contract in use."""
+    facts = {"statetok": __version__, "implementation": implementation, "header": HEADER_SHA256}
+    if implementation == "cpp":
+        from ._core import compiler
+
+        facts["compiler"] = compiler
+    facts["python"] = f"{platform.python_implementation()} {platform.python_version()}"
+    if any(number is not None for number in numbers.values()):
+        facts["contract"] = repr(contract_of(**numbers))
+    for name, fact in facts.items():
+        click.echo(f"{name:14}  {fact}")

@@ -8,9 +8,16 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <state_tokens.h>
+
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#else
+#define CALLGRIND_TOGGLE_COLLECT
+#endif
 
 namespace py = pybind11;
 
@@ -47,6 +54,17 @@ double copy(const Ids& array, int number) {
   });
 }
 
+// What the memory of the machine allows: a copy in two halves, each in a thread of its own.
+void copy_in_two(const Ids& from, Ids to) {
+  const auto half = static_cast<std::size_t>(from.size()) / 2;
+  const int* const source = from.data();
+  int* const target = to.mutable_data();
+  std::thread first([&] { std::memcpy(target, source, half * sizeof(int)); });
+  std::memcpy(target + half, source + half,
+              (static_cast<std::size_t>(from.size()) - half) * sizeof(int));
+  first.join();
+}
+
 void nothing(const py::object&, const py::object&, const py::object&, const py::object&,
              const py::object&, const py::object&) {}
 
@@ -56,5 +74,7 @@ PYBIND11_MODULE(peers, m) {
   m.def("plain_binding", &ember::insert_state_blocks);
   m.def("header", &header);
   m.def("copy", &copy);
+  m.def("copy_in_two", &copy_in_two);
   m.def("nothing", &nothing);
+  m.def("toggle_counting", [] { CALLGRIND_TOGGLE_COLLECT; });
 }

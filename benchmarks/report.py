@@ -33,6 +33,7 @@ TARGETS = [
     ("dense", 8192, "statetok int32", "header in C++", ">=", 0.85),
     ("text", 8192, "memcpy in C++", "statetok int32", "<=", 3),
     ("rows", None, "ragged, 2 threads", "ragged, 1 thread", ">=", 1.7),
+    ("rows", None, "copy, 2 threads", "array.copy", ">=", None),  # what the machine's memory allows
     ("rows", None, "one array", "ragged, 1 thread", "<=", 1.1),
     ("64 ids", 64, "StateTokens.insert, list", "plain binding", ">=", 3),
     ("empty", 0, "empty pybind11 function", "StateTokens.insert, list", "<=", 2),
@@ -46,16 +47,18 @@ def cell(results, name, length):
 
 
 def targets_table(results):
-    lines = ["| input | ids | ratio | wanted | measured | |", "|---|---|---|---|---|---|"]
+    lines = ["| input | ids | ratio | measured | wanted | |", "|---|---|---|---|---|---|"]
     for name, length, way, other, sign, wanted in TARGETS:
         found = cell(results, name, length)
         ratio = found[other]["median"] / found[way]["median"]
         what = f"{way}, times as fast as {other}" if sign == ">=" else f"{other}, times {way}"
-        reached = ratio >= wanted if sign == ">=" else ratio <= wanted
-        lines.append(
-            f"| {name} | {length or ''} | {what} | {'at least' if sign == '>=' else 'at most'} "
-            f"{wanted} | {ratio:.2f} | {'yes' if reached else '**no**'} |"
-        )
+        if wanted is None:
+            verdict = "| "
+        else:
+            reached = ratio >= wanted if sign == ">=" else ratio <= wanted
+            bound = "at least" if sign == ">=" else "at most"
+            verdict = f"{bound} {wanted} | {'yes' if reached else '**no**'}"
+        lines.append(f"| {name} | {length or ''} | {what} | {ratio:.2f} | {verdict} |")
     return "\n".join(lines)
 
 
@@ -104,18 +107,20 @@ def plot(results):
     figure.savefig(DOCS / "performance.svg", metadata={"Date": None})
 
 
-def write(results):
+def replace_part(name, made):
+    """Put what was made between the marks of this name in docs/performance.md."""
     page = DOCS / "performance.md"
-    text = page.read_text("utf-8")
-    parts = {
-        "machine": results["machine"],
-        "targets": targets_table(results),
-        "per id": per_id_table(results),
-        "memory": memory_table(results),
-    }
-    for name, made in parts.items():
-        marks = f"(<!-- {name} -->\n).*?(\n<!-- end -->)"
-        text, n = re.subn(marks, lambda m, made=made: m[1] + made + m[2], text, flags=re.DOTALL)
-        assert n == 1, f"{page.name} has no place for: {name}"
+    marks = f"(<!-- {name} -->\n).*?(<!-- end -->)"
+    text, n = re.subn(
+        marks, lambda m: f"{m[1]}{made}\n{m[2]}", page.read_text("utf-8"), flags=re.DOTALL
+    )
+    assert n == 1, f"{page.name} has no place for: {name}"
     page.write_text(text, "utf-8")
+
+
+def write(results):
+    replace_part("machine", results["machine"])
+    replace_part("targets", targets_table(results))
+    replace_part("per id", per_id_table(results))
+    replace_part("memory", memory_table(results))
     plot(results)

@@ -94,11 +94,12 @@ def ways_of_one_call(peers, ids):
     }
 
 
-def ways_of_rows(values, offsets):
+def ways_of_rows(peers, values, offsets):
     """Return the ways for a ragged array, and for the same ids as one sequence."""
     contract = statetok.StateTokens(*NUMBERS)
     return {
         "array.copy": values.copy,
+        "copy, 2 threads": lambda: peers.copy_in_two(values, np.empty_like(values)),
         "one array": partial(contract.insert, values),
         "ragged, 1 thread": partial(contract.insert_ragged, values, offsets, threads=1),
         "ragged, 2 threads": partial(contract.insert_ragged, values, offsets, threads=2),

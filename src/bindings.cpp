@@ -43,27 +43,31 @@ const Scan kScan = best_scan();
 
 // -- the numbers of the contract --------------------------------------------------------------
 
-// The value of an exact int within 32 bits; false for any other object.
-bool read_int(PyObject* object, int& value) {
+bool read_any_int(PyObject* object, int& value) {
   if (!PyLong_CheckExact(object)) return false;
-  // Nearly every id has one digit of at most 30 bits, which is read without a call.
-  auto* number = reinterpret_cast<PyLongObject*>(object);
-#if PY_VERSION_HEX >= 0x030C0000
-  if (PyUnstable_Long_IsCompact(number)) {
-    value = static_cast<int>(PyUnstable_Long_CompactValue(number));
-    return true;
-  }
-#else
-  if (Py_SIZE(object) == 1) {
-    value = static_cast<int>(number->ob_digit[0]);
-    return true;
-  }
-#endif
   int overflow = 0;
   const long long wide = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (overflow != 0 || wide < INT_MIN || wide > INT_MAX) return false;
   value = static_cast<int>(wide);
   return true;
+}
+
+// The value of an exact int within 32 bits; false for any other object. Nearly every id has one
+// digit, which is read in place.
+inline bool read_int(PyObject* object, int& value) {
+  auto* const number = reinterpret_cast<PyLongObject*>(object);
+#if PY_VERSION_HEX >= 0x030C0000
+  if (PyLong_CheckExact(object) && PyUnstable_Long_IsCompact(number)) {
+    value = static_cast<int>(PyUnstable_Long_CompactValue(number));
+    return true;
+  }
+#else
+  if (PyLong_CheckExact(object) && Py_SIZE(object) == 1) {
+    value = static_cast<int>(number->ob_digit[0]);
+    return true;
+  }
+#endif
+  return read_any_int(object, value);
 }
 
 Contract contract(PyObject* vocab, PyObject* k, PyObject* eot, PyObject* user,
@@ -102,17 +106,20 @@ class ListItems {
 
   std::size_t size() const { return size_; }
 
-  const int* read(std::size_t first, std::size_t count, int* buffer) {
-    if (first < taken_) {  // a second time
-      for (std::size_t i = 0; i < count; ++i) read_int(items_[first + i], buffer[i]);
-      return buffer;
-    }
+  // Not inlined: in the midst of all else the loop would lack registers.
+  PYBIND11_NOINLINE const int* read(std::size_t first, std::size_t count, int* buffer) {
+    std::size_t i = 0;
+    for (; i < count && first + i < taken_; ++i) read_int(items_[first + i], buffer[i]);  // again
     PyObject* const* const given = PySequence_Fast_ITEMS(list_.ptr()) + first;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!read_int(given[i], buffer[i])) throw NotPlain();
-      Py_INCREF(given[i]);
-      items_[taken_++] = given[i];
+    PyObject** const items = items_ + first;
+    for (; i < count; ++i) {
+      PyObject* const item = given[i];
+      if (!read_int(item, buffer[i])) break;
+      Py_INCREF(item);
+      items[i] = item;
     }
+    taken_ = std::max(taken_, first + i);
+    if (i < count) throw NotPlain();
     return buffer;
   }
 
@@ -120,7 +127,7 @@ class ListItems {
   void move_to(PyObject** to, const Plan& plan, PyObject* const* added) {
     for (const Edit& edit : plan.edits)
       for (std::size_t i = 0; i < edit.count; ++i) Py_INCREF(added[edit.first + i]);
-    apply<PyObject*>(plan.edits, added, items_, 0, size_, to);
+    apply(plan.edits, added, items_, 0, size_, to);
     taken_ = 0;
   }
 
@@ -230,26 +237,26 @@ py::object insert_array(const py::array& given, const Contract& c) {
   const auto n = static_cast<std::size_t>(given.size());
   const Id* const ids = static_cast<const Id*>(given.data());
   Plan plan;
-  std::vector<Id> added;
-  bool is_whole = false;
+  std::vector<int> answer;
+  bool is_whole = false;  // the answer is the result, and there is no plan
   try {
     const Unlocked unlocked(n);
     Asking asking;
-    const std::vector<int> answer = asking.ask(ArrayIds<Id>(ids, n), c, kScan);
-    is_whole = asking.question().is_whole();  // then the answer is the result
+    answer = asking.ask(ArrayIds<Id>(ids, n), c, kScan);
+    is_whole = asking.question().is_whole();
     if (!is_whole) plan.take(asking.question(), answer);
-    added = as_ids<Id>(is_whole ? answer : plan.ids);
+    check_fit<Id>(is_whole ? answer : plan.ids);
   } catch (...) {
     raise(fault(std::current_exception(), ids, given.dtype(), c));
   }
   py::array result(given.dtype(),
-                   static_cast<py::ssize_t>(is_whole ? added.size() : n + plan.added));
+                   static_cast<py::ssize_t>(is_whole ? answer.size() : n + plan.added));
   Id* const out = static_cast<Id*>(result.mutable_data());
   const Unlocked unlocked(n);
   if (is_whole)
-    std::copy(added.begin(), added.end(), out);
+    std::transform(answer.begin(), answer.end(), out, [](int id) { return static_cast<Id>(id); });
   else
-    apply(plan.edits, added.data(), ids, 0, n, out);
+    apply(plan.edits, plan.ids.data(), ids, 0, n, out);
   return std::move(result);
 }
 

@@ -15,8 +15,9 @@
 namespace statetok {
 
 // Rows that one thread works on, one after the other. The places in its plan are places in the
-// whole array, so that all its rows are copied as if they were one sequence.
-struct Part {
+// whole array, so that all its rows are copied as if they were one sequence. Aligned, so that no
+// two threads write to one line of the cache.
+struct alignas(64) Part {
   std::size_t first_row = 0, end_row = 0;
   std::size_t begin = 0, end = 0;  // of its ids
   std::size_t added_before = 0;    // by the parts in front of it
@@ -101,7 +102,7 @@ class Ragged {
     for (std::size_t row = part.first_row; row < part.end_row; ++row)
       ends[row + 1] += offsets_[row + 1] + static_cast<Offset>(part.added_before);
     if (part.has_edits) {
-      statetok::apply(part.plan.edits, as_ids<Id>(part.plan.ids).data(), ids_, part.begin, part.end, to);
+      statetok::apply(part.plan.edits, part.plan.ids.data(), ids_, part.begin, part.end, to);
       return;
     }
     const Id* const end = to + (part.end - part.begin) + part.plan.added;
@@ -110,7 +111,7 @@ class Ragged {
       Plan plan;
       const auto [first, last] = take_row(asking, part, part.row, plan);
       if (last - first + plan.added > static_cast<std::size_t>(end - to)) throw Changed();
-      to = statetok::apply(plan.edits, as_ids<Id>(plan.ids).data(), ids_, first, last, to);
+      to = statetok::apply(plan.edits, plan.ids.data(), ids_, first, last, to);
     }
   }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <type_traits>
 #include <vector>
@@ -34,6 +35,11 @@ struct Contract {
   int vocab, k, eot, user, assistant;
 };
 
+// With so much code around it, GCC would leave push_back in the header's loop a call, which takes
+// twice the time.
+#ifdef __GNUC__
+__attribute__((flatten, noinline))
+#endif
 inline std::vector<int> ask_header(const std::vector<int>& ids, const Contract& c) {
   return ember::insert_state_blocks(ids, c.vocab, c.k, c.eot, c.user, c.assistant);
 }
@@ -132,6 +138,7 @@ STATETOK_FOR_AVX2 inline std::size_t scan_avx2(const int* ids, std::size_t n, co
                           of_interest(ids + i + 16) << 16 | of_interest(ids + i + 24) << 24;
     count = take_hits(mask, i, count, hits);
   }
+  for (; i + 8 <= n; i += 8) count = take_hits(of_interest(ids + i), i, count, hits);
   return scan_from(i, count, ids, n, c, hits);
 }
 #endif
@@ -181,7 +188,7 @@ inline Scan best_scan() {
 // -- plan: what the header adds, and where ----------------------------------------------------
 
 // Ids are read through a source: `read` returns `count` of them from `first` on, where they stand
-// or in `buffer`. A source is read from its start to its end, and perhaps once more.
+// or in `buffer`. A source is read in order; at any point, once, reading may start anew.
 //
 //   std::size_t size() const;
 //   const int* read(std::size_t first, std::size_t count, int* buffer);
@@ -207,15 +214,13 @@ struct DoesNotFit {
   int id;
 };
 
-// Ids that the header adds as ids of an array. Those that were given fit, so it may be all of them.
+// Refuses ids of the header's that an array cannot hold. Those that were given fit, so these may
+// be all of an answer.
 template <typename Id>
-std::vector<Id> as_ids(const std::vector<int>& added) {
-  std::vector<Id> ids(added.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (!fits<Id>(added[i])) throw DoesNotFit{added[i]};
-    ids[i] = static_cast<Id>(added[i]);
-  }
-  return ids;
+void check_fit(const std::vector<int>& ids) {
+  if constexpr (!std::is_same_v<Id, int>)
+    for (const int id : ids)
+      if (!fits<Id>(id)) throw DoesNotFit{id};
 }
 
 // An array of any integer type as a source.
@@ -264,20 +269,31 @@ class Question {
     int buffer[kPiece];
     std::uint16_t hits[kPiece + 1];
     std::size_t found = 0, next = 0;  // the first id that is not dealt with yet
-    for (std::size_t first = 0; first < source.size(); first += kPiece) {
-      const std::size_t count = std::min(kPiece, source.size() - first);
+    std::size_t count = kPiece / 8;  // at first: enough to see whether text is rare
+    for (std::size_t first = 0; first < source.size(); first += count, count = kPiece) {
+      count = std::min(count, source.size() - first);
       const int* const piece = source.read(first, count, buffer);
       const std::size_t n = scan(piece, count, c, hits);
-      for (std::size_t h = 0; h < n; ++h) {
-        const std::size_t place = first + hits[h];
-        if (next < place) add(text, next);
-        add(piece[hits[h]], place);
-        next = place + 1;
-      }
       found += n;
       if (found * 6 > first + count) return skip_nothing(source);
+      const auto used = ids_.size();
+      ids_.resize(used + 2 * n);  // at most: each with text in front of it
+      places_.resize(used + 2 * n);
+      int* id = ids_.data() + used;
+      std::size_t* place = places_.data() + used;
+      for (std::size_t h = 0; h < n; ++h) {
+        const std::size_t at = first + hits[h];
+        if (next < at) *id++ = text, *place++ = next;
+        *id++ = piece[hits[h]], *place++ = at;
+        next = at + 1;
+      }
+      ids_.resize(static_cast<std::size_t>(id - ids_.data()));
+      places_.resize(ids_.size());
     }
-    if (next < source.size()) add(text, next);
+    if (next < source.size()) {
+      ids_.push_back(text);
+      places_.push_back(next);
+    }
     end_ = source.size();
   }
 
@@ -316,10 +332,6 @@ class Question {
     places_.clear();
     is_whole_ = false;
   }
-  void add(int id, std::size_t place) {
-    ids_.push_back(id);
-    places_.push_back(place);
-  }
 
   std::vector<int> ids_;
   std::vector<std::size_t> places_;
@@ -352,8 +364,9 @@ class Asking {
 
  private:
   static Question& kept() {
-    static thread_local Question question;
-    return question;
+    // By pointer: compilers ask anew for the address of what is thread_local, at every use.
+    static thread_local const std::unique_ptr<Question> question(new Question);
+    return *question;
   }
   Question& question_;
 };
@@ -373,6 +386,7 @@ struct Plan {
   // is where the source begins in the sequence that the plan is for.
   void take(const Question& question, const std::vector<int>& answer, std::size_t base = 0) {
     const std::vector<int>& asked = question.ids();
+    if (edits.empty()) edits.reserve(asked.size() / 4);  // about an exchange each
     std::size_t next = 0;
     for (auto id = answer.begin(); id != answer.end();) {
       if (next < asked.size() && *id == asked[next]) {
@@ -396,12 +410,13 @@ struct Plan {
 
 // Writes items [begin, end) of `from` with the edits among them, and returns the end of what it
 // wrote. `added` holds an item for each of the plan's ids.
-template <typename Item, typename Edits>
-Item* apply(const Edits& edits, const Item* added, const Item* from, std::size_t begin,
-            std::size_t end, Item* to) {
+template <typename Item, typename Added>
+Item* apply(const std::vector<Edit>& edits, const Added* added, const Item* from,
+            std::size_t begin, std::size_t end, Item* to) {
   for (const Edit& edit : edits) {
     to = std::copy(from + begin, from + edit.before, to);
-    to = std::copy_n(added + edit.first, edit.count, to);
+    // A loop, since these are few: calling memmove would take longer.
+    for (std::size_t i = 0; i < edit.count; ++i) *to++ = static_cast<Item>(added[edit.first + i]);
     begin = edit.before;
   }
   return std::copy(from + begin, from + end, to);

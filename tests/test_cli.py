@@ -260,7 +260,10 @@ def test_contract_file(run, tmp_path):
         (["--k", "0", "--eot", "0"], "The contract is missing: give --vocab, --user, --assistant."),
         (["--contract", "c", "--k", "0"], "Give --contract or the numbers, not both: --k."),
         (["--contract", "c"], "The contract is wrong: a contract has the fields vocab, k"),
-        (["--contract", "nested"], "The contract is wrong: a contract is a JSON object of numbers; this is nested."),
+        (
+            ["--contract", "nested"],
+            "The contract is wrong: a contract is a JSON object of numbers; this is nested.",
+        ),
         (["--contract", "latin1"], "The contract is wrong: 'utf-8' codec can't decode"),
         (["--contract", "none"], "'none' does not exist"),
         ([*NUMBERS, "--k", "-1"], "The contract is wrong: k is -1: it must be at least 0."),

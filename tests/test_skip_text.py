@@ -142,9 +142,9 @@ DEFECTS = {
     "an assistant is text (sse2)": ("_mm_cmpeq_epi32(id, assistant)", "_mm_cmpeq_epi32(id, user)"),
     "an assistant is text (all)": ("id == c.assistant ||", ""),
     "only the first hit counts": ("for (; mask != 0; mask &= mask - 1)", "if (mask != 0)"),
-    "text that parts is left out": ("if (next < place) add(text, next);", ""),
-    "text at the end is left out": ("if (next < source.size()) add(text, next);", ""),
-    "each piece starts at 0": ("place = first + hits[h];", "place = hits[h];"),
+    "text that parts is left out": ("if (next < at) *id++ = text, *place++ = next;", ""),
+    "text at the end is left out": ("if (next < source.size()) {", "if (false) {"),
+    "each piece starts at 0": ("at = first + hits[h];", "at = hits[h];"),
     "a control id stands for text": ("int text = 0;", "int text = c.user; if (false)"),
     "the position is that in the question": ("question_.skip_nothing(source);  //", "throw;  //"),
     "an edit is one id late": (

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from . import inputs, report
 from .memory import ragged_memory
-from .ways import build_peers, ways, ways_of_one_call, ways_of_rows
+from .ways import build_peers, ways, ways_of_one_call, ways_of_rows, ways_of_scan
 
 SECONDS_PER_INPUT = 4.0
 TWIN_UP_TO = 131_072  # ids; it would take all the time of longer ones
 
 
-def rounds(way, number):
-    """Return the seconds of one of `number` rounds."""
+def seconds_per_call(way, number):
+    """Return the mean seconds of one of `number` calls."""
     if getattr(way, "times_itself", False):
         way(1)
         return way(number)
@@ -31,17 +31,17 @@ def rounds(way, number):
     return (time.perf_counter() - start) / number
 
 
-def measure(ways):
+def measure(rivals):
     """Return for each way the median seconds of a call and the quartiles around it."""
-    first = {name: rounds(way, 1) for name, way in ways.items()}  # also warms up
-    # So many rounds of each that the clock is not what is measured.
+    first = {name: seconds_per_call(way, 1) for name, way in rivals.items()}  # also warms up
+    # So many calls of each that the clock is not what is measured.
     numbers = {name: max(1, int(20e-6 / max(once, 1e-9))) for name, once in first.items()}
     cost = sum(first[name] * number for name, number in numbers.items())
     repeats = max(9, min(400, int(SECONDS_PER_INPUT / cost)))
-    seconds = {name: [] for name in ways}
+    seconds = {name: [] for name in rivals}
     for _ in range(repeats):
-        for name, way in ways.items():
-            seconds[name].append(rounds(way, numbers[name]))
+        for name, way in rivals.items():
+            seconds[name].append(seconds_per_call(way, numbers[name]))
     return {
         name: dict(zip(("low", "median", "high"), statistics.quantiles(taken, n=4), strict=True))
         for name, taken in seconds.items()
@@ -52,16 +52,18 @@ def main():
     peers = build_peers()
     results = {"machine": machine(), "inputs": {}}
 
-    def run(name, length, ways):
+    def run(name, length, rivals):
         if length > TWIN_UP_TO:
-            ways.pop("twin", None)
-        results["inputs"].setdefault(name, {})[length] = measure(ways)
+            rivals.pop("twin", None)
+        results["inputs"].setdefault(name, {})[length] = measure(rivals)
         print(name, length, flush=True)
 
     for length in inputs.LENGTHS:
         run("llm", length, ways(peers, inputs.llm(length)))
     for name in ("real", "dense", "text"):
-        run(name, 8192, ways(peers, getattr(inputs, name)(8192)))
+        for length in inputs.LENGTHS[1:4]:
+            run(name, length, ways(peers, getattr(inputs, name)(length)))
+    run("scan", 8192, ways_of_scan(peers, inputs.llm(8192)))
     for name, ids in (("empty", []), ("one id", [50]), ("64 ids", inputs.llm(64))):
         run(name, len(ids), ways_of_one_call(peers, ids))
     values, offsets = inputs.rows(10_000_000)

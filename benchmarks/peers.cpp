@@ -6,11 +6,14 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include <skip_text.h>
 #include <state_tokens.h>
 
 #if __has_include(<valgrind/callgrind.h>)
@@ -65,6 +68,25 @@ void copy_in_two(const Ids& from, Ids to) {
   first.join();
 }
 
+// One scan of skip_text.h over all the ids, as it is used: piece by piece.
+double scan(const std::string& name, const Ids& array, const statetok::Contract& c, int number) {
+  statetok::Scan scan = statetok::scan_plain;
+#ifdef STATETOK_X86
+  if (name == "sse2") scan = statetok::scan_sse2;
+#endif
+#ifdef STATETOK_AVX2
+  if (name == "avx2") scan = statetok::scan_avx2;
+#endif
+  const auto n = static_cast<std::size_t>(array.size());
+  std::uint16_t hits[statetok::kPiece];
+  return seconds(number, [&] {
+    std::size_t found = 0;
+    for (std::size_t first = 0; first < n; first += statetok::kPiece)
+      found += scan(array.data() + first, std::min(statetok::kPiece, n - first), c, hits);
+    looked_at = static_cast<int>(found);
+  });
+}
+
 void nothing(const py::object&, const py::object&, const py::object&, const py::object&,
              const py::object&, const py::object&) {}
 
@@ -74,6 +96,10 @@ PYBIND11_MODULE(peers, m) {
   m.def("plain_binding", &ember::insert_state_blocks);
   m.def("header", &header);
   m.def("copy", &copy);
+  m.def("scan", [](const std::string& name, const Ids& array, int vocab, int k, int eot, int user,
+                   int assistant, int number) {
+    return scan(name, array, {vocab, k, eot, user, assistant}, number);
+  });
   m.def("copy_in_two", &copy_in_two);
   m.def("nothing", &nothing);
   m.def("toggle_counting", [] { CALLGRIND_TOGGLE_COLLECT; });

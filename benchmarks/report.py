@@ -62,6 +62,13 @@ def targets_table(results):
     return "\n".join(lines)
 
 
+def scan_table(results):
+    lines = ["| scan | ns per id |", "|---|---|"]
+    for name, taken in cell(results, "scan", 8192).items():
+        lines.append(f"| {name} | {taken['median'] / 8192 * 1e9:.3f} |")
+    return "\n".join(lines)
+
+
 def per_id_table(results):
     lines = []
     for name, by_length in results["inputs"].items():
@@ -101,9 +108,10 @@ def plot(results):
         yscale="log",
         xlabel="ids in the sequence, in exchanges of 400",
         ylabel="ns per id",
+        ylim=(0.05, 5000),  # with room for the legend
     )
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small", ncols=2)
+    axes.legend(fontsize="small", ncols=4, loc="upper center")
     figure.savefig(DOCS / "performance.svg", metadata={"Date": None})
 
 
@@ -121,6 +129,7 @@ def replace_part(name, made):
 def write(results):
     replace_part("machine", results["machine"])
     replace_part("targets", targets_table(results))
+    replace_part("scans", scan_table(results))
     replace_part("per id", per_id_table(results))
     replace_part("memory", memory_table(results))
     plot(results)

@@ -1,6 +1,7 @@
 """The ways to do it: statetok, its peers, and what bounds them from below."""
 
 import importlib.util
+import platform
 import subprocess
 import sys
 from functools import partial
@@ -92,6 +93,13 @@ def ways_of_one_call(peers, ids):
         "StateTokens.insert, list": partial(contract.insert, ids),
         "StateTokens.insert, int32": partial(contract.insert, array),
     }
+
+
+def ways_of_scan(peers, ids):
+    """Return the scans of this machine, on their own."""
+    array = np.array(ids, np.int32)
+    names = ("plain", "sse2", "avx2") if platform.machine() in ("x86_64", "AMD64") else ("plain",)
+    return {name: timed_inside(peers.scan, name, array, *NUMBERS) for name in names}
 
 
 def ways_of_rows(peers, values, offsets):

@@ -12,6 +12,7 @@
 #include <exception>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <type_traits>
@@ -26,7 +27,7 @@ using namespace statetok;
 
 namespace {
 
-py::object python(const char* module, const char* name) {
+py::object import_attr(const char* module, const char* name) {
   return py::module_::import(module).attr(name);
 }
 
@@ -36,7 +37,7 @@ py::object python(const char* module, const char* name) {
 }
 
 py::object refusal(const std::invalid_argument& error, const Contract& c) {
-  return python("statetok.errors", "from_header")(error.what(), c.vocab, c.k);
+  return import_attr("statetok.errors", "from_header")(error.what(), c.vocab, c.k);
 }
 
 const Scan kScan = best_scan();
@@ -78,12 +79,42 @@ Contract contract(PyObject* vocab, PyObject* k, PyObject* eot, PyObject* user,
       (c.k <= 0 || std::int64_t{c.vocab} + c.k <= std::int64_t{INT_MAX} + 1))
     return c;
   // Integers of another kind, or a fault.
-  const auto five = python("statetok._inputs", "numbers")(
+  const auto five = import_attr("statetok._inputs", "numbers")(
       py::handle(vocab), py::handle(k), py::handle(eot), py::handle(user), py::handle(assistant));
   return {five[py::int_(0)].cast<int>(), five[py::int_(1)].cast<int>(),
           five[py::int_(2)].cast<int>(), five[py::int_(3)].cast<int>(),
           five[py::int_(4)].cast<int>()};
 }
+
+// -- the interpreter's lock -------------------------------------------------------------------
+
+// Gives up the lock for as long as it lives, if `n` ids are worth it. What is done meanwhile
+// touches numbers only: memory of ours, and arrays that we refer to, which numpy therefore does
+// not resize. It is the caller's duty that no thread writes to them; if one does, ids may come out
+// wrong, but nothing is read or written out of bounds.
+class Unlocked {
+ public:
+  explicit Unlocked(std::size_t n) {
+    constexpr std::size_t kWorthIt = 1 << 16;
+    if (n >= kWorthIt) state_ = PyEval_SaveThread();
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() {
+    if (state_ == nullptr) return;
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      // The interpreter is at its end, and until 3.13 it ends a thread that comes for the lock by
+      // unwinding its stack: through this destructor, which would abort the process. So let the
+      // thread wait for the process to end, as later versions do.
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+  }
+
+ private:
+  PyThreadState* state_ = nullptr;
+};
 
 // -- lists ------------------------------------------------------------------------------------
 
@@ -164,69 +195,42 @@ class AddedItems {
 };
 
 py::object insert_list(const py::list& given, const Contract& c) {
-  ListItems items(given);
+  std::optional<ListItems> items;
   Plan plan;
   try {
-    // The lock is kept: reading needs it, and what the header is asked about is short. No Python
-    // code runs in here, so the list stays as it is.
-    const py::scoped_critical_section unchanged(given);
+    // No Python code runs in here, and each item is held before the lock is given up, so what
+    // happens to the list meanwhile does not matter.
+    const py::scoped_critical_section alone(given);
+    items.emplace(given);
     Asking asking;
-    const std::vector<int> answer = asking.ask(items, c, kScan);
+    const std::vector<int> answer = asking.ask<Unlocked>(*items, c, kScan);
     plan.take(asking.question(), answer);
   } catch (const NotPlain&) {
     // Another kind of integer, or a fault: that comes back as a list of exact ints, or raises.
-    return insert_list(python("statetok._inputs", "plain_list")(given).cast<py::list>(), c);
+    return insert_list(import_attr("statetok._inputs", "plain_list")(given).cast<py::list>(), c);
   } catch (const std::invalid_argument& error) {
     raise(refusal(error, c));
   }
   const AddedItems added(plan.ids);
   // Not py::list(size), which reports a failed allocation as a RuntimeError.
   auto result = py::reinterpret_steal<py::object>(
-      PyList_New(static_cast<Py_ssize_t>(items.size() + plan.added)));
+      PyList_New(static_cast<Py_ssize_t>(items->size() + plan.added)));
   if (!result) throw py::error_already_set();
-  items.move_to(PySequence_Fast_ITEMS(result.ptr()), plan, added.data());
+  items->move_to(PySequence_Fast_ITEMS(result.ptr()), plan, added.data());
   return result;
 }
 
 // -- arrays -----------------------------------------------------------------------------------
 
-// Gives up the lock for as long as it lives, if `n` ids are worth it. What is done meanwhile
-// touches numbers only: memory of ours, and an array that we refer to, which numpy therefore does
-// not resize. If another thread writes to it meanwhile, either number may be read.
-class Unlocked {
- public:
-  explicit Unlocked(std::size_t n) {
-    constexpr std::size_t kWorthIt = 1 << 16;
-    if (n >= kWorthIt) state_ = PyEval_SaveThread();
-  }
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
-  ~Unlocked() {
-    if (state_ == nullptr) return;
-    try {
-      PyEval_RestoreThread(state_);
-    } catch (...) {
-      // The interpreter is at its end, and until 3.13 it ends a thread that comes for the lock by
-      // unwinding its stack: through this destructor, which would abort the process. So let the
-      // thread wait for the process to end, as later versions do.
-      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-    }
-  }
-
- private:
-  PyThreadState* state_ = nullptr;
-};
-
-// The Python exception for what was thrown while `ids` were read or put to the header.
+// The Python exception for what was thrown while an array of `Id` was worked on.
 template <typename Id>
-py::object fault(const std::exception_ptr& thrown, const Id* ids, const py::dtype& dtype,
-                 const Contract& c) {
+py::object fault_in(const py::dtype& dtype, const std::exception_ptr& thrown, const Contract& c) {
   try {
     std::rethrow_exception(thrown);
-  } catch (const TooWide& id) {
-    return python("statetok._inputs", "too_wide")(ids[id.position], id.position);
-  } catch (const DoesNotFit& id) {
-    return python("statetok._inputs", "does_not_fit")(id.id, dtype);
+  } catch (const TooWide<Id>& fault) {
+    return import_attr("statetok._inputs", "too_wide")(fault.id, fault.position);
+  } catch (const DoesNotFit& fault) {
+    return import_attr("statetok._inputs", "does_not_fit")(fault.id, dtype);
   } catch (const std::invalid_argument& error) {
     return refusal(error, c);
   }
@@ -247,7 +251,7 @@ py::object insert_array(const py::array& given, const Contract& c) {
     if (!is_whole) plan.take(asking.question(), answer);
     check_fit<Id>(is_whole ? answer : plan.ids);
   } catch (...) {
-    raise(fault(std::current_exception(), ids, given.dtype(), c));
+    raise(fault_in<Id>(given.dtype(), std::current_exception(), c));
   }
   py::array result(given.dtype(),
                    static_cast<py::ssize_t>(is_whole ? answer.size() : n + plan.added));
@@ -301,11 +305,10 @@ bool is_array(const py::object& ids) {
 template <typename Id, typename Offset>
 py::object insert_rows(const py::array& values, const py::array& offsets, const Contract& c,
                        std::size_t threads) {
-  const auto* const ids = static_cast<const Id*>(values.data());
-  const auto* const begins = static_cast<const Offset*>(offsets.data());
   const auto size = static_cast<std::size_t>(values.size());
-  const Ragged<Id, Offset> rows(ids, size, begins, static_cast<std::size_t>(offsets.size()) - 1, c,
-                                kScan);
+  const Ragged<Id, Offset> rows(static_cast<const Id*>(values.data()), size,
+                                static_cast<const Offset*>(offsets.data()),
+                                static_cast<std::size_t>(offsets.size()) - 1, c, kScan);
   py::array new_offsets(offsets.dtype(), offsets.size());
   auto* const ends = static_cast<Offset*>(new_offsets.mutable_data());
   std::vector<Part> parts;
@@ -316,14 +319,13 @@ py::object insert_rows(const py::array& values, const py::array& offsets, const 
   std::size_t new_size = size;
   for (const Part& part : parts) {
     if (part.fault) {
-      const py::object error =
-          fault(part.fault, ids + begins[part.row], values.dtype(), c);
-      raise(python("statetok._inputs", "in_row")(error, part.row));
+      const py::object error = fault_in<Id>(values.dtype(), part.fault, c);
+      raise(import_attr("statetok._inputs", "in_row")(error, part.row));
     }
     new_size += part.plan.added;
   }
   if (new_size > static_cast<std::size_t>(std::numeric_limits<Offset>::max()))
-    raise(python("statetok._inputs", "too_many")(new_size, offsets.dtype()));
+    raise(import_attr("statetok._inputs", "too_many")(new_size, offsets.dtype()));
   py::array new_values(values.dtype(), static_cast<py::ssize_t>(new_size));
   {
     const Unlocked unlocked(size);
@@ -355,7 +357,7 @@ py::object insert(const py::object& ids, const Contract& c) {
   if (is_array(ids))
     if (py::object result = insert_plain_array(ids, c)) return result;
   const auto [plain, finish] =
-      python("statetok._inputs", "plain")(ids).cast<std::pair<py::object, py::object>>();
+      import_attr("statetok._inputs", "plain")(ids).cast<std::pair<py::object, py::object>>();
   py::object result =
       PyList_CheckExact(plain.ptr()) ? insert_list(plain, c) : insert_plain_array(plain, c);
   return finish.is_none() ? result : finish(result);
@@ -374,6 +376,8 @@ PyObject* guarded(Call&& call) {
     error.restore();
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
+  } catch (const std::length_error&) {  // more than a vector can hold at all
+    PyErr_NoMemory();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
@@ -391,7 +395,7 @@ PyObject* insert_state_blocks(PyObject*, PyObject* const* given, Py_ssize_t n, P
     if (n == kArguments && names == nullptr) return call(given);
     // By keyword, or wrong: a Python function of this signature sorts them out.
     const auto all = py::reinterpret_steal<py::object>(PyObject_Vectorcall(
-        python("statetok._inputs", "arguments").ptr(), given, static_cast<std::size_t>(n), names));
+        import_attr("statetok._inputs", "arguments").ptr(), given, static_cast<std::size_t>(n), names));
     if (!all) throw py::error_already_set();
     return call(PySequence_Fast_ITEMS(all.ptr()));
   });
@@ -472,7 +476,7 @@ py::object bind(const py::object& vocab, const py::object& k, const py::object& 
 PYBIND11_MODULE(_core, m) {
   m.attr("HEADER_SHA256") = STATETOK_HEADER_SHA256;
   m.attr("compiler") = STATETOK_COMPILER;
-  m.attr("insert_state_blocks") = function(kInsertStateBlocks, py::none(), m.attr("__name__"));
+  m.attr("insert_state_blocks") = function(kInsertStateBlocks, m, m.attr("__name__"));
   m.def("bind", &bind, "Return a function of the ids alone: `insert_state_blocks`, bound.");
   m.def("insert_ragged", &insert_ragged, "Rows of plain arrays; see `StateTokens.insert_ragged`.");
 }

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <exception>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "skip_text.h"
@@ -22,8 +22,8 @@ struct alignas(64) Part {
   std::size_t begin = 0, end = 0;  // of its ids
   std::size_t added_before = 0;    // by the parts in front of it
   Plan plan;
-  bool has_edits = true;  // false: they took too much memory and must be found again
-  std::size_t row = 0;    // the one that is worked on
+  bool keeps_edits = true;  // false: they took too much memory, and are found again row by row
+  std::size_t row = 0;      // the one that is worked on
   std::exception_ptr fault = nullptr;
 };
 
@@ -41,9 +41,10 @@ class Ragged {
   // the rows of the same part up to that one. The first part with a fault has the first bad row.
   std::vector<Part> plan(std::size_t threads, Offset* added) const {
     std::vector<Part> parts = cut(threads);
-    // Edits may take a tenth of the input. While a vector grows it is there three times.
-    const std::size_t memory = size_ * sizeof(Id) / 10 / 3 / parts.size();
-    in_threads(parts, [&](Part& part) { plan(part, memory, added); });
+    // All edits may take a tenth of the input; a vector that grows is there three times for a
+    // moment, once as it was and twice as large.
+    const std::size_t budget = size_ * sizeof(Id) / 10 / 3 / parts.size();
+    in_threads(parts, [&](Part& part) { plan(part, budget, added); });
     std::size_t before = 0;
     for (Part& part : parts) {
       part.added_before = before;
@@ -83,16 +84,18 @@ class Ragged {
     return parts;
   }
 
-  void plan(Part& part, std::size_t memory, Offset* added) const {
+  void plan(Part& part, std::size_t budget, Offset* added) const {
     Asking asking;
     std::size_t fit = 0;  // so many of the plan's ids are known to fit
     for (part.row = part.first_row; part.row < part.end_row; ++part.row) {
-      take_row(asking, part, part.row, part.plan);
+      take_row(asking, part, part.plan);
       for (; fit < part.plan.ids.size(); ++fit)
         if (!fits<Id>(part.plan.ids[fit])) throw DoesNotFit{part.plan.ids[fit]};
       added[part.row + 1] = static_cast<Offset>(part.plan.added);
-      if (part.plan.edits.capacity() * sizeof(Edit) > memory) {
-        part.has_edits = false;
+      if (!part.keeps_edits) {
+        part.plan.edits.clear();
+      } else if (part.plan.edits.capacity() * sizeof(Edit) > budget) {
+        part.keeps_edits = false;
         std::vector<Edit>().swap(part.plan.edits);
       }
     }
@@ -101,7 +104,7 @@ class Ragged {
   void apply(Part& part, Id* to, Offset* ends) const {
     for (std::size_t row = part.first_row; row < part.end_row; ++row)
       ends[row + 1] += offsets_[row + 1] + static_cast<Offset>(part.added_before);
-    if (part.has_edits) {
+    if (part.keeps_edits) {
       statetok::apply(part.plan.edits, part.plan.ids.data(), ids_, part.begin, part.end, to);
       return;
     }
@@ -109,16 +112,17 @@ class Ragged {
     Asking asking;
     for (part.row = part.first_row; part.row < part.end_row; ++part.row) {
       Plan plan;
-      const auto [first, last] = take_row(asking, part, part.row, plan);
+      const auto [first, last] = take_row(asking, part, plan);
       if (last - first + plan.added > static_cast<std::size_t>(end - to)) throw Changed();
       to = statetok::apply(plan.edits, plan.ids.data(), ids_, first, last, to);
     }
   }
 
-  std::pair<std::size_t, std::size_t> take_row(Asking& asking, const Part& part, std::size_t row,
+  // Takes up what the header adds to the row of the part; returns where its ids begin and end.
+  std::pair<std::size_t, std::size_t> take_row(Asking& asking, const Part& part,
                                                Plan& plan) const {
-    const auto begin = static_cast<std::size_t>(offsets_[row]);
-    const auto end = static_cast<std::size_t>(offsets_[row + 1]);
+    const auto begin = static_cast<std::size_t>(offsets_[part.row]);
+    const auto end = static_cast<std::size_t>(offsets_[part.row + 1]);
     if (begin < part.begin || begin > end || end > part.end) throw Changed();
     const ArrayIds<Id> row_ids(ids_ + begin, end - begin);
     const std::vector<int> answer = asking.ask(row_ids, contract_, scan_);
@@ -142,8 +146,8 @@ class Ragged {
     try {
       for (; started + 1 < parts.size(); ++started)
         threads.emplace_back([&guarded, &part = parts[started]] { guarded(part); });
-    } catch (const std::system_error&) {
-      // No more threads are to be had: what is left is done in this one.
+    } catch (...) {
+      // No more threads are to be had, or no memory for one: what is left is done in this one.
     }
     for (std::size_t i = started; i < parts.size(); ++i) guarded(parts[i]);
     for (std::thread& thread : threads) thread.join();

@@ -185,13 +185,15 @@ inline Scan best_scan() {
 #endif
 }
 
-// -- plan: what the header adds, and where ----------------------------------------------------
-
-// Ids are read through a source: `read` returns `count` of them from `first` on, where they stand
-// or in `buffer`. A source is read in order; at any point, once, reading may start anew.
+// -- sources: what ids are read from ----------------------------------------------------------
+//
+// A source has
 //
 //   std::size_t size() const;
 //   const int* read(std::size_t first, std::size_t count, int* buffer);
+//
+// `read` returns `count` ids from `first` on, where they stand or in `buffer`. Pieces are read
+// from the front to the back; once, at any piece, reading may start again from the front.
 
 // Whether one integer type can hold a value of another.
 template <typename To, typename From>
@@ -205,8 +207,10 @@ bool fits(From value) {
 }
 
 // Thrown at an id that needs more than 32 bits.
+template <typename Id>
 struct TooWide {
   std::size_t position;
+  Id id;
 };
 
 // Thrown at an id that the header adds and an array's type cannot hold.
@@ -247,7 +251,7 @@ class ArrayIds {
       }
       if (wide != 0)
         for (std::size_t i = 0; i < count; ++i)
-          if (!fits<int>(ids[i])) throw TooWide{first + i};
+          if (!fits<int>(ids[i])) throw TooWide<Id>{first + i, ids[i]};
       return buffer;
     }
   }
@@ -257,7 +261,8 @@ class ArrayIds {
   std::size_t size_;
 };
 
-// What is put to the header.
+// -- question: what is put to the header ------------------------------------------------------
+
 class Question {
  public:
   // The ids of `source` with each run of text as one id; all of them if text is rare.
@@ -312,6 +317,7 @@ class Question {
   }
 
   const std::vector<int>& ids() const { return ids_; }
+  // Nothing was skipped, so that the answer is the result itself.
   bool is_whole() const { return is_whole_; }
   // Where in the source the id at `i` stands; past the last one, where the source ends.
   std::size_t place(std::size_t i) const {
@@ -339,7 +345,12 @@ class Question {
   bool is_whole_ = false;
 };
 
-// Puts questions to the header, with memory that this thread uses again and again.
+struct Nothing {
+  explicit Nothing(std::size_t) {}
+};
+
+// Puts questions to the header, in memory that this thread uses again and again: at most one of
+// these may be alive in a thread.
 class Asking {
  public:
   Asking() : question_(kept()) {}
@@ -347,17 +358,20 @@ class Asking {
   Asking& operator=(const Asking&) = delete;
   ~Asking() { question_.shrink(); }
 
-  // The header's answer to the question that `source` makes.
-  template <typename Source>
+  // The header's answer to the question that `source` makes. While the header works, an `Around`
+  // is alive that was made of the number of ids it works on.
+  template <typename Around = Nothing, typename Source>
   std::vector<int> ask(Source&& source, const Contract& c, Scan scan) {
     question_.skip_text(source, c, scan);
     if (!question_.is_whole()) {
       try {
+        const Around around(question_.ids().size());
         return ask_header(question_.ids(), c);
       } catch (const std::invalid_argument&) {
         question_.skip_nothing(source);  // the refusal must name the position in the source
       }
     }
+    const Around around(question_.ids().size());
     return ask_header(question_.ids(), c);
   }
   const Question& question() const { return question_; }
@@ -370,6 +384,8 @@ class Asking {
   }
   Question& question_;
 };
+
+// -- plan: what the header adds, and where ----------------------------------------------------
 
 // `count` ids, from `first` on in Plan::ids, go before the id at `before`.
 struct Edit {

@@ -7,6 +7,7 @@ import enum
 import fractions
 import gc
 import inspect
+import pickle
 import subprocess
 import sys
 import threading
@@ -512,8 +513,8 @@ except MemoryError:
 
 def test_eight_threads_on_one_list_and_one_array(impl):
     exchange = [1, *range(3, 90), 2, *range(3, 90), 0]
-    ids = exchange * 100  # long enough for the lock to be given up
-    expected = [*exchange, 100, 101] * 100
+    ids = exchange * 500  # long enough for the lock to be given up
+    expected = [*exchange, 100, 101] * 500
     array_of_ids = np.array(ids, np.int32)
     outcomes = []
 
@@ -529,6 +530,23 @@ def test_eight_threads_on_one_list_and_one_array(impl):
     for thread in threads:
         thread.join()
     assert outcomes == [True] * 80
+
+
+def test_eight_threads_on_one_list_of_control_ids(impl):
+    """All of it goes to the header, which works without the lock."""
+    ids = [1, 2, 0] * 30_000
+    expected = [1, 2, 0, 100, 101] * 30_000
+    outcomes = []
+
+    def work():
+        outcomes.append(impl.insert_state_blocks(ids, *NUMBERS) == expected)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [True] * 8
 
 
 def test_a_list_changed_by_another_thread(impl):
@@ -567,6 +585,11 @@ time.sleep(0.05)
     for _ in range(3):
         ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_the_function_pickles(impl):
+    again = pickle.loads(pickle.dumps(impl.insert_state_blocks))
+    assert again is impl.insert_state_blocks
 
 
 def test_both_show_the_same_signature_and_docstring():

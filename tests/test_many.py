@@ -156,7 +156,7 @@ def test_offsets_of_another_type(contract, offsets):
 
 
 def test_values_that_are_no_array(contract):
-    with pytest.raises(TypeError, match="values must be an array, not list: insert_batch"):
+    with pytest.raises(TypeError, match="values must be an integer array, not list: insert_batch"):
         contract.insert_ragged([1, 2, 0], np.array([0, 3]))
 
 

@@ -7,6 +7,7 @@ defect can be planted in a copy of the source: a suite that cannot fail proves n
 import ctypes
 import itertools
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,9 @@ import pytest
 from statetok import StateTokenError
 
 ROOT = Path(__file__).parents[1]
-SCANS = ["plain", "sse2", "avx2", "neon"]
+SCANS = (
+    ["plain", "neon"] if platform.machine() in ("aarch64", "arm64") else ["plain", "sse2", "avx2"]
+)
 NUMBERS = VOCAB, K, EOT, USER, ASSISTANT = (10, 2, 3, 1, 2)
 TEXT = 9  # the last id below vocab
 OF_INTEREST = (USER, ASSISTANT, EOT, VOCAB, VOCAB + 1, VOCAB + 2, -1, -(2**31), 2**31 - 1)
@@ -121,8 +124,7 @@ def assert_agrees(library, scans, cases):
 @pytest.mark.parametrize("scan", SCANS)
 def test_scan(library, scan, cases):
     if not library.has(scan):
-        assert scan != "plain"
-        return  # not of this machine: nothing calls it here
+        pytest.skip(f"this processor has no {scan}")
     assert_agrees(library, [scan], cases)
 
 
@@ -169,7 +171,7 @@ def test_a_planted_defect_is_caught(tmp_path, cases, library, defect):
     if defect.endswith("2)"):  # in one of the x86 scans
         scans = [scan for scan in scans if scan in defect]
         if not scans:
-            return  # that scan is not compiled here
+            pytest.skip("this processor does not have that scan")
     with pytest.raises(AssertionError):
         assert_agrees(planted, scans, cases)
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Int = TypeVar("Int", bound=np.integer[Any])
+Offset = TypeVar("Offset", np.int32, np.int64)
 TensorT = TypeVar("TensorT", bound="Tensor")
 
 #: What turns a plain result into the kind of the input; ``None`` where it is that already.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ._types import Int, TensorT
+    from ._types import Int, Offset, TensorT
 
 __all__ = ["StateTokens"]
 
@@ -219,9 +219,11 @@ class StateTokens:
 
         Raises
         ------
-        StateTokenError, ValueError, TypeError, MemoryError
+        StateTokenError, ValueError, TypeError
             As `insert` raises them, for the first sequence that is refused; ``error.row`` is its
             index.
+        MemoryError
+            If the results do not fit in memory.
         """
         results = []
         for row, ids in enumerate(sequences):
@@ -233,8 +235,8 @@ class StateTokens:
         return results
 
     def insert_ragged(
-        self, values: NDArray[Int], offsets: NDArray[Int], *, threads: int | None = None
-    ) -> tuple[NDArray[Int], NDArray[Int]]:
+        self, values: NDArray[Int], offsets: NDArray[Offset], *, threads: int | None = None
+    ) -> tuple[NDArray[Int], NDArray[Offset]]:
         """Insert into many sequences that lie one after the other in one array.
 
         The rows are worked on in threads, without the interpreter's lock. The result does not
@@ -267,17 +269,19 @@ class StateTokens:
             offsets decrease or do not cover the values, or the new ones do not fit their dtype.
         TypeError
             If `values` or `offsets` is no array of the right dtype.
+        MemoryError
+            If the result does not fit in memory.
         """
         given, finish = plain(values)
-        if isinstance(given, list):
+        if isinstance(given, list) or finish:
             raise TypeError(
-                f"values must be an array, not {described(values)}: insert_batch takes lists"
+                f"values must be an integer array, not {described(values)}: insert_batch takes "
+                "sequences of every kind"
             )
-        plain_ends = plain_offsets(offsets, given.size)
         new_values, new_offsets = insert_ragged(
-            given, plain_ends, *self._numbers(), thread_count(threads)
+            given, plain_offsets(offsets, given.size), *self._numbers(), thread_count(threads)
         )
-        return finish(new_values) if finish else new_values, new_offsets
+        return new_values, new_offsets
 
     if TYPE_CHECKING:
 

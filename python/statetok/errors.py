@@ -8,8 +8,8 @@ __all__ = ["StateTokenError"]
 class StateTokenError(ValueError):
     """A sequence holds an id where the contract does not allow it.
 
-    ``str(error)`` is the text of the header that refused, to the letter. A likely cause, where
-    there is one, is attached as a note (PEP 678) and leaves the text alone.
+    When inserting, ``str(error)`` is the text of the header that refused, to the letter. A likely
+    cause, where there is one, is attached as a note (PEP 678) and leaves the text alone.
 
     Parameters
     ----------
@@ -23,6 +23,8 @@ class StateTokenError(ValueError):
     ----------
     position : int
         As given.
+    row : int
+        Index of the sequence at fault; only there if the call was about several.
     """
 
     position: int

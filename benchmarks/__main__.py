@@ -63,6 +63,7 @@ def main():
     for name in ("real", "dense", "text"):
         for length in inputs.LENGTHS[1:4]:
             run(name, length, ways(peers, getattr(inputs, name)(length)))
+    run("mixed", 8192, ways(peers, inputs.mixed(8192)))
     run("scan", 8192, ways_of_scan(peers, inputs.llm(8192)))
     for name, ids in (("empty", []), ("one id", [50]), ("64 ids", inputs.llm(64))):
         run(name, len(ids), ways_of_one_call(peers, ids))

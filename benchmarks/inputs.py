@@ -49,6 +49,11 @@ def text(length):
     return np.random.default_rng(0).integers(10, VOCAB, length).tolist()
 
 
+def mixed(length):
+    """Text behind a beginning of control ids."""
+    return [*dense(64), *text(length - 64)]
+
+
 def rows(total):
     """One exchange of 400 ids a row: values and offsets."""
     n = total // EXCHANGE

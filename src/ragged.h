@@ -28,8 +28,8 @@ struct alignas(64) Part {
 };
 
 // The caller has checked that the offsets begin with 0, never decrease and end with the number of
-// ids. Where memory depends on them they are checked again, since another thread may write to
-// them at any time.
+// ids. Another thread may write to them at any time all the same. So each row begins where the one
+// before it ended, and where memory depends on an offset, it is checked when it is read.
 template <typename Id, typename Offset>
 class Ragged {
  public:
@@ -87,8 +87,9 @@ class Ragged {
   void plan(Part& part, std::size_t budget, Offset* added) const {
     Asking asking;
     std::size_t fit = 0;  // so many of the plan's ids are known to fit
+    std::size_t begin = part.begin;
     for (part.row = part.first_row; part.row < part.end_row; ++part.row) {
-      take_row(asking, part, part.plan);
+      begin = take_row(asking, part, begin, part.plan);
       for (; fit < part.plan.ids.size(); ++fit)
         if (!fits<Id>(part.plan.ids[fit])) throw DoesNotFit{part.plan.ids[fit]};
       added[part.row + 1] = static_cast<Offset>(part.plan.added);
@@ -99,6 +100,7 @@ class Ragged {
         std::vector<Edit>().swap(part.plan.edits);
       }
     }
+    if (begin != part.end) throw Changed();
   }
 
   void apply(Part& part, Id* to, Offset* ends) const {
@@ -108,26 +110,28 @@ class Ragged {
       statetok::apply(part.plan.edits, part.plan.ids.data(), ids_, part.begin, part.end, to);
       return;
     }
-    const Id* const end = to + (part.end - part.begin) + part.plan.added;
+    const Id* const result_end = to + (part.end - part.begin) + part.plan.added;
     Asking asking;
+    std::size_t begin = part.begin;
     for (part.row = part.first_row; part.row < part.end_row; ++part.row) {
       Plan plan;
-      const auto [first, last] = take_row(asking, part, plan);
-      if (last - first + plan.added > static_cast<std::size_t>(end - to)) throw Changed();
-      to = statetok::apply(plan.edits, plan.ids.data(), ids_, first, last, to);
+      const std::size_t end = take_row(asking, part, begin, plan);
+      if (end - begin + plan.added > static_cast<std::size_t>(result_end - to)) throw Changed();
+      to = statetok::apply(plan.edits, plan.ids.data(), ids_, begin, end, to);
+      begin = end;
     }
+    if (to != result_end) throw Changed();
   }
 
-  // Takes up what the header adds to the row of the part; returns where its ids begin and end.
-  std::pair<std::size_t, std::size_t> take_row(Asking& asking, const Part& part,
-                                               Plan& plan) const {
-    const auto begin = static_cast<std::size_t>(offsets_[part.row]);
+  // Takes up what the header adds to the row of the part, which begins at `begin`; returns where
+  // it ends.
+  std::size_t take_row(Asking& asking, const Part& part, std::size_t begin, Plan& plan) const {
     const auto end = static_cast<std::size_t>(offsets_[part.row + 1]);
-    if (begin < part.begin || begin > end || end > part.end) throw Changed();
-    const ArrayIds<Id> row_ids(ids_ + begin, end - begin);
-    const std::vector<int> answer = asking.ask(row_ids, contract_, scan_);
+    if (end < begin || end > part.end) throw Changed();
+    const std::vector<int> answer =
+        asking.ask(ArrayIds<Id>(ids_ + begin, end - begin), contract_, scan_);
     plan.take(asking.question(), answer, begin);
-    return {begin, end};
+    return end;
   }
 
   // Does the work of each part in a thread of its own, that of the last one in this thread.

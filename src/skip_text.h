@@ -8,10 +8,10 @@
 // sequence at the same place. Nothing here knows what the header decides or why.
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <stdexcept>
 #include <type_traits>
 #include <vector>
@@ -265,63 +265,57 @@ class ArrayIds {
 
 class Question {
  public:
-  // The ids of `source` with each run of text as one id; all of them if text is rare.
+  // The ids of `source` with each run of text as one id. Where text is rare, skipping does not pay
+  // and all ids are taken; that is seen from the first few of each piece.
   template <typename Source>
   void skip_text(Source&& source, const Contract& c, Scan scan) {
     clear();
     int text = 0;  // any id that is text stands for all of them
     while (text == c.user || text == c.assistant || text == c.eot) ++text;
+    constexpr std::size_t kSample = kPiece / 8;
     int buffer[kPiece];
-    std::uint16_t hits[kPiece + 1];
-    std::size_t found = 0, next = 0;  // the first id that is not dealt with yet
-    std::size_t count = kPiece / 8;  // at first: enough to see whether text is rare
-    for (std::size_t first = 0; first < source.size(); first += count, count = kPiece) {
-      count = std::min(count, source.size() - first);
-      const int* const piece = source.read(first, count, buffer);
-      const std::size_t n = scan(piece, count, c, hits);
-      found += n;
-      if (found * 6 > first + count) return skip_nothing(source);
-      const auto used = ids_.size();
-      ids_.resize(used + 2 * n);  // at most: each with text in front of it
-      places_.resize(used + 2 * n);
-      int* id = ids_.data() + used;
-      std::size_t* place = places_.data() + used;
-      for (std::size_t h = 0; h < n; ++h) {
-        const std::size_t at = first + hits[h];
-        if (next < at) *id++ = text, *place++ = next;
-        *id++ = piece[hits[h]], *place++ = at;
-        next = at + 1;
+    std::uint16_t hits[kPiece];
+    bool is_dense = false;
+    std::size_t count = 0;
+    for (std::size_t first = 0; first < source.size(); first += count) {
+      const bool is_sample = first % kPiece == 0;
+      count = std::min(is_sample ? kSample : kPiece - kSample, source.size() - first);
+      const int* const ids = source.read(first, count, buffer);
+      const std::size_t n = is_sample || !is_dense ? scan(ids, count, c, hits) : 0;
+      if (is_sample) is_dense = n * 6 > count;
+      if (is_dense) {
+        skip_to(first, text);
+        ids_.insert(ids_.end(), ids, ids + count);
+        next_ = first + count;
+      } else {
+        is_whole_ = false;
+        add(ids, first, hits, n, text);
       }
-      ids_.resize(static_cast<std::size_t>(id - ids_.data()));
-      places_.resize(ids_.size());
     }
-    if (next < source.size()) {
-      ids_.push_back(text);
-      places_.push_back(next);
-    }
-    end_ = source.size();
+    skip_to(source.size(), text);
   }
 
   template <typename Source>
   void skip_nothing(Source&& source) {
     clear();
-    is_whole_ = true;
-    end_ = source.size();
     ids_.resize(source.size());
     for (std::size_t first = 0; first < ids_.size(); first += kPiece) {
       const std::size_t count = std::min(kPiece, ids_.size() - first);
       int* const target = ids_.data() + first;
-      const int* const piece = source.read(first, count, target);
-      if (piece != target) std::copy(piece, piece + count, target);
+      const int* const ids = source.read(first, count, target);
+      if (ids != target) std::copy(ids, ids + count, target);
     }
   }
 
   const std::vector<int>& ids() const { return ids_; }
-  // Nothing was skipped, so that the answer is the result itself.
+  // These are the ids of the source, so that the answer is the result itself.
   bool is_whole() const { return is_whole_; }
-  // Where in the source the id at `i` stands; past the last one, where the source ends.
-  std::size_t place(std::size_t i) const {
-    return i == ids_.size() ? end_ : is_whole_ ? i : places_[i];
+
+  // Where in the source the id at `i` stands; past the last one, where the source ends. `cursor`
+  // is 0 for the first call; from call to call, `i` does not decrease.
+  std::size_t place(std::size_t i, std::size_t& cursor) const {
+    while (cursor < skips_.size() && skips_[cursor].at <= i) ++cursor;
+    return cursor == 0 ? i : i + skips_[cursor - 1].skipped;
   }
 
   // Kept for the next question, but for what only a very long sequence needs.
@@ -329,60 +323,101 @@ class Question {
     constexpr std::size_t kKept = 1 << 16;
     clear();
     if (ids_.capacity() > kKept) std::vector<int>().swap(ids_);
-    if (places_.capacity() > kKept) std::vector<std::size_t>().swap(places_);
+    if (skips_.capacity() > kKept) std::vector<Skip>().swap(skips_);
   }
 
  private:
+  // From the id at `at` on, so many ids of the source are left out.
+  struct Skip {
+    std::size_t at, skipped;
+  };
+
   void clear() {
     ids_.clear();
-    places_.clear();
-    is_whole_ = false;
+    skips_.clear();
+    next_ = skipped_ = 0;
+    is_whole_ = true;
+  }
+
+  // Takes one id for the text from `next_` to `place`.
+  void skip_to(std::size_t place, int text) {
+    if (next_ == place) return;
+    ids_.push_back(text);
+    skipped_ += place - next_ - 1;
+    skips_.push_back({ids_.size(), skipped_});
+    next_ = place;
+  }
+
+  // Takes the n ids that were hit, and one for each run of text in front of them.
+  void add(const int* ids, std::size_t first, const std::uint16_t* hits, std::size_t n, int text) {
+    const std::size_t used = ids_.size(), used_skips = skips_.size();
+    ids_.resize(used + 2 * n);
+    skips_.resize(used_skips + n);
+    int* id = ids_.data() + used;
+    Skip* skip = skips_.data() + used_skips;
+    for (std::size_t h = 0; h < n; ++h) {
+      const std::size_t place = first + hits[h];
+      if (next_ < place) {
+        *id++ = text;
+        skipped_ += place - next_ - 1;
+        *skip++ = {static_cast<std::size_t>(id - ids_.data()), skipped_};
+      }
+      *id++ = ids[hits[h]];
+      next_ = place + 1;
+    }
+    ids_.resize(static_cast<std::size_t>(id - ids_.data()));
+    skips_.resize(static_cast<std::size_t>(skip - skips_.data()));
   }
 
   std::vector<int> ids_;
-  std::vector<std::size_t> places_;
-  std::size_t end_ = 0;
-  bool is_whole_ = false;
+  std::vector<Skip> skips_;
+  std::size_t next_ = 0;     // the first id of the source that is not dealt with yet
+  std::size_t skipped_ = 0;  // ids left out up to there
+  bool is_whole_ = true;
 };
 
 struct Nothing {
   explicit Nothing(std::size_t) {}
 };
 
-// Puts questions to the header, in memory that this thread uses again and again: at most one of
-// these may be alive in a thread.
+// Puts questions to the header, in memory that is kept for the next one who asks. It is kept once,
+// not for each thread: glibc ends the process if there is no memory for what is thread_local.
 class Asking {
  public:
-  Asking() : question_(kept()) {}
+  Asking() : question_(kept().exchange(nullptr)) {
+    if (question_ == nullptr) question_ = new Question;
+  }
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
-  ~Asking() { question_.shrink(); }
+  ~Asking() {
+    question_->shrink();
+    delete kept().exchange(question_);
+  }
 
   // The header's answer to the question that `source` makes. While the header works, an `Around`
   // is alive that was made of the number of ids it works on.
   template <typename Around = Nothing, typename Source>
   std::vector<int> ask(Source&& source, const Contract& c, Scan scan) {
-    question_.skip_text(source, c, scan);
-    if (!question_.is_whole()) {
+    question_->skip_text(source, c, scan);
+    if (!question_->is_whole()) {
       try {
-        const Around around(question_.ids().size());
-        return ask_header(question_.ids(), c);
+        const Around around(question_->ids().size());
+        return ask_header(question_->ids(), c);
       } catch (const std::invalid_argument&) {
-        question_.skip_nothing(source);  // the refusal must name the position in the source
+        question_->skip_nothing(source);  // the refusal must name the position in the source
       }
     }
-    const Around around(question_.ids().size());
-    return ask_header(question_.ids(), c);
+    const Around around(question_->ids().size());
+    return ask_header(question_->ids(), c);
   }
-  const Question& question() const { return question_; }
+  const Question& question() const { return *question_; }
 
  private:
-  static Question& kept() {
-    // By pointer: compilers ask anew for the address of what is thread_local, at every use.
-    static thread_local const std::unique_ptr<Question> question(new Question);
-    return *question;
+  static std::atomic<Question*>& kept() {
+    static std::atomic<Question*> question{nullptr};
+    return question;
   }
-  Question& question_;
+  Question* question_;
 };
 
 // -- plan: what the header adds, and where ----------------------------------------------------
@@ -403,7 +438,7 @@ struct Plan {
   void take(const Question& question, const std::vector<int>& answer, std::size_t base = 0) {
     const std::vector<int>& asked = question.ids();
     if (edits.empty()) edits.reserve(asked.size() / 4);  // about an exchange each
-    std::size_t next = 0;
+    std::size_t next = 0, cursor = 0;
     for (auto id = answer.begin(); id != answer.end();) {
       if (next < asked.size() && *id == asked[next]) {
         ++id, ++next;
@@ -416,7 +451,7 @@ struct Plan {
                           std::equal(begin, id, ids.end() - count);
       if (!shared) ids.insert(ids.end(), begin, id);
       const auto n = static_cast<std::size_t>(count);
-      edits.push_back({base + question.place(next), ids.size() - n, n});
+      edits.push_back({base + question.place(next, cursor), ids.size() - n, n});
       added += n;
     }
   }

@@ -154,9 +154,15 @@ def test_several_files_and_stdin(run, tmp_path):
         (b"[1, 2", "not JSON: Expecting ',' delimiter: column 6"),
         (b"[1] [2]", "not JSON: Extra data: column 5"),
         (b"\x00", "not JSON: Expecting value: column 1"),
-        (b"[NaN]", "the number NaN is none that JSON can hold"),
-        (b'{"input_ids": [], "x": -Infinity}', "the number -Infinity is none that JSON can hold"),
-        (b'{"input_ids": [], "x": -1e400}', "the number -1e400 is none that JSON can hold"),
+        (b"[NaN]", "the number NaN is none that a 64-bit float can hold"),
+        (
+            b'{"input_ids": [], "x": -Infinity}',
+            "the number -Infinity is none that a 64-bit float can hold",
+        ),
+        (
+            b'{"input_ids": [], "x": -1e400}',
+            "the number -1e400 is none that a 64-bit float can hold",
+        ),
         (b'{"input_ids": [], "x": {"k": 1, "j": 2, "k": 1}}', "the key 'k' is there twice in one"),
         (b'{"[red]\\u001b": 1, "[red]\\u001b": 1}', r"the key '[red]\x1b' is there twice"),
         (b'["\xff"]', "not UTF-8: invalid start byte at byte 2"),
@@ -177,7 +183,7 @@ def test_several_files_and_stdin(run, tmp_path):
         (b"[true]", "the id at position 0 must be an int, not True (bool)"),
         (b"[1, [2]]", "the id at position 1 must be an int, not list"),
         (b"[4294967298]", "the id at position 0 is 4294967298: an id must fit in 32 bits"),
-        (b"[" + b"9" * 5000 + b"]", "Exceeds the limit (4300 digits)"),
+        (b"[" + b"9" * 5000 + b"]", "an integer has more than 4,300 digits"),
         (b"[" + b"5," * 100_000 + b"-1]", "token id -1 at position 100000 is negative"),
         (b"[1, 2, 0, 100]", "the state block after the <|endoftext|> at position 2 is not"),
     ],
@@ -259,15 +265,15 @@ def test_contract_file(run, tmp_path):
         (NUMBERS[2:], "The contract is missing: give --vocab."),
         (["--k", "0", "--eot", "0"], "The contract is missing: give --vocab, --user, --assistant."),
         (["--contract", "c", "--k", "0"], "Give --contract or the numbers, not both: --k."),
-        (["--contract", "c"], "The contract is wrong: a contract has the fields vocab, k"),
+        (["--contract", "c"], "The contract in c is wrong: a contract has the fields vocab, k"),
         (
             ["--contract", "nested"],
-            "The contract is wrong: a contract is a JSON object of numbers; this is nested.",
+            "The contract in nested is wrong: a contract is a JSON object of numbers; this",
         ),
-        (["--contract", "latin1"], "The contract is wrong: 'utf-8' codec can't decode"),
+        (["--contract", "latin1"], "The contract in latin1 is wrong: 'utf-8' codec can't decode"),
         (["--contract", "none"], "'none' does not exist"),
         ([*NUMBERS, "--k", "-1"], "The contract is wrong: k is -1: it must be at least 0."),
-        ([*NUMBERS, "--user", "0"], "The contract is wrong: eot, user and assistant must be three"),
+        ([*NUMBERS, "--user", "0"], "The contract is wrong: eot, user and assistant must be"),
         ([*NUMBERS, "--k", str(2**31)], "The contract is wrong: k is 2147483648"),
     ],
 )
@@ -361,7 +367,7 @@ def test_full_disk(start, name):
         (["insert", "."], 2, "File '.' is a directory."),
         (["insert"], 2, "Missing argument 'FILE...'."),
         (["insert", "-", "-o", "."], 2, "File '.' is a directory."),
-        (["insert", "-", "-o", "none/out"], 1, "No such file or directory: '"),
+        (["insert", "-", "-o", "none/out"], 1, "none/out: No such file or directory"),
         (["show", "none"], 2, "File 'none' does not exist."),
         (["show", "-", "--tokenizer", "none"], 2, "File 'none' does not exist."),
     ],
@@ -737,3 +743,71 @@ def test_without_the_extra(tmp_path, missing):
 def test_import_needs_no_extra(tmp_path):
     code = "import sys, statetok; assert not {'click', 'rich', 'tokenizers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=True)
+
+
+# -- streams that are closed, or open to others ------------------------------------------------
+
+
+def shell(tmp_path, script):
+    """Run a shell script in which `statetok` and `$numbers` are what they are called."""
+    (tmp_path / "a.jsonl").write_text("[1, 2, 0]\n")
+    preamble = (
+        f'statetok() {{ "{sys.executable}" -m statetok "$@"; }}; numbers="{" ".join(NUMBERS)}"; '
+    )
+    return subprocess.run(
+        ["sh", "-c", preamble + script], cwd=tmp_path, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("out", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_an_open_descriptor_as_output_is_written_to(tmp_path, out):
+    script = f"(echo kept; statetok insert a.jsonl $numbers -o {out}; echo more) >> log"
+    assert shell(tmp_path, script).stderr == ""
+    assert (tmp_path / "log").read_text() == "kept\n[1,2,0,100,101]\nmore\n"
+
+
+def test_a_closed_stream_that_is_not_needed(tmp_path):
+    ran = shell(tmp_path, "statetok insert a.jsonl $numbers -o b.jsonl >&- 2>&- <&-")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (tmp_path / "b.jsonl").read_text() == "[1,2,0,100,101]\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["insert a.jsonl $numbers >&-", "insert - $numbers <&-", "info >&-", "info > /dev/full"],
+)
+def test_a_closed_stream_that_is_needed(tmp_path, command):
+    ran = shell(tmp_path, f"statetok {command}")
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("Error: [Errno ")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_output_errors_name_what_was_given(run, tmp_path):
+    (tmp_path / "in.jsonl").write_text("[1]\n")
+    (tmp_path / "loop").symlink_to("loop")
+    for out, said in [
+        ("missing/out.jsonl", "missing/out.jsonl: No such file or directory"),
+        ("", "an empty name"),
+        ("loop", "loop"),
+    ]:
+        result = run("insert", "in.jsonl", "-o", out)
+        assert result.exit_code != 0
+        assert said in result.stderr
+        assert ".tmp" not in result.stderr
+    assert (tmp_path / "loop").is_symlink()
+
+
+def test_columns_0(run):
+    result = run("show", "-", stdin="[1, 50, 2]\n", columns=0)
+    assert "<|user|> 50" in result.stdout
+
+
+def test_numbers_that_would_be_lost(run):
+    for number in ("1e400", "-1e400", "1e-400", "9" * 5000):
+        result = run("insert", "-", stdin=f'{{"input_ids": [1], "x": {number}}}\n')
+        assert result.exit_code == 1
+        assert "<stdin>:1: " in result.stderr
+        assert len(result.stderr) < 200
+    kept = '{"input_ids":[1],"x":0.0,"y":-0.0,"z":1e-300}\n'
+    assert run("insert", "-", stdin=kept).stdout == kept

@@ -156,8 +156,44 @@ def test_offsets_of_another_type(contract, offsets):
 
 
 def test_values_that_are_no_array(contract):
-    with pytest.raises(TypeError, match="values must be an integer array, not list: insert_batch"):
+    with pytest.raises(TypeError, match="values must be an array, not list: insert_batch"):
         contract.insert_ragged([1, 2, 0], np.array([0, 3]))
+
+
+def test_values_of_another_shape(contract):
+    with pytest.raises(ValueError, match=r"values has shape \(2, 2\): .*values\.ravel\(\)"):
+        contract.insert_ragged(np.zeros((2, 2), int), np.array([0, 2, 4]))
+
+
+def test_masked_offsets(contract):
+    with pytest.raises(TypeError, match=r"offsets must be an array .*, not MaskedArray"):
+        contract.insert_ragged(np.arange(3, 8), np.ma.array([0, 5], mask=[0, 1]))
+
+
+def test_offsets_that_change_meanwhile(contract):
+    """Whatever comes of it, nothing outside the arrays is touched and no id is left unset."""
+    n = 200_000
+    values = np.resize(np.array([1, 2, 0], np.int32), n)
+    offsets = np.array([0, n // 2, n])
+    done = threading.Event()
+
+    def change():
+        while not done.is_set():
+            offsets[1] = 0
+            offsets[1] = n
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for threads in [1, 2] * 20:
+            try:
+                result, _ = contract.insert_ragged(values, offsets, threads=threads)
+            except (RuntimeError, ValueError):
+                continue
+            assert set(np.unique(result)) <= {0, 1, 2, 100, 101}
+    finally:
+        done.set()
+        thread.join()
 
 
 @pytest.mark.parametrize(

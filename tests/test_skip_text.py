@@ -54,9 +54,12 @@ def edge_cases():
         [*closed, *stopped, *closed, *closed],
         [*stopped, *closed, *stopped, *stopped, USER],
     )
-    # Few ids of interest and then many, and the other way round.
-    sparse, dense = [TEXT] * 5000, [USER, ASSISTANT, EOT] * 1000
-    yield from ([*sparse, *dense], [*dense, *sparse], [*dense, -1, *sparse])
+    # Few ids of interest and then many, and the other way round, at every edge of a piece.
+    dense = [USER, ASSISTANT, EOT] * 400
+    for length in (1, 127, 128, 129, 1023, 1024, 1025, 2500):
+        sparse = [TEXT] * length
+        yield from ([*sparse, *dense], [*dense, *sparse, USER], [*dense, -1, *sparse])
+        yield [*dense[:48], *sparse, *dense[:1024], *sparse, *closed]
 
 
 def short_cases():
@@ -144,15 +147,14 @@ DEFECTS = {
     "an assistant is text (sse2)": ("_mm_cmpeq_epi32(id, assistant)", "_mm_cmpeq_epi32(id, user)"),
     "an assistant is text (all)": ("id == c.assistant ||", ""),
     "only the first hit counts": ("for (; mask != 0; mask &= mask - 1)", "if (mask != 0)"),
-    "text that parts is left out": ("if (next < at) *id++ = text, *place++ = next;", ""),
-    "text at the end is left out": ("if (next < source.size()) {", "if (false) {"),
-    "each piece starts at 0": ("at = first + hits[h];", "at = hits[h];"),
+    "text that parts is left out": ("        *id++ = text;\n", ""),
+    "text before dense ids is left out": ("skip_to(first, text);", "next_ = first;"),
+    "each piece starts at 0": ("place = first + hits[h];", "place = hits[h];"),
+    "a skip counts one too many": ("skipped_ += place - next_ - 1;", "skipped_ += place - next_;"),
+    "a skip comes into force too late": ("skips_[cursor].at <= i", "skips_[cursor].at < i"),
     "a control id stands for text": ("int text = 0;", "int text = c.user; if (false)"),
-    "the position is that in the question": ("question_.skip_nothing(source);  //", "throw;  //"),
-    "an edit is one id late": (
-        "{base + question.place(next),",
-        "{base + question.place(next) + 1,",
-    ),
+    "the position is that in the question": ("question_->skip_nothing(source);  //", "throw;  //"),
+    "an edit is one id late": ("{base + question", "{1 + base + question"),
     "each edit adds the first ids": ("ids.size() - n, n}", "0, n}"),
     "each edit counts as shared": ("const bool shared = ", "const bool shared = !ids.empty() ||"),
     "the walk stops at the last id": ("id != answer.end();) {", "next < asked.size();) {"),

@@ -14,8 +14,22 @@ def _leave(number: int, _frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
+def _open_standard_streams() -> None:
+    """Give each standard stream that the caller closed something that fails when it is used."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            # Standard error is not missed; the others are opened the wrong way round.
+            way = os.O_RDONLY if name == "stdout" else os.O_WRONLY
+            opened = os.open(os.devnull, way)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
 def main() -> None:
     """Run the command, or name the remedy where the extra `cli` is not installed."""
+    _open_standard_streams()
     try:
         from .cli import statetok
     except ModuleNotFoundError as error:

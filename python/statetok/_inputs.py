@@ -228,14 +228,18 @@ def plain_offsets(offsets: object, size: int) -> Any:
     """Return the offsets of rows that make up `size` ids as a plain array, or refuse them."""
     import numpy
 
-    if not isinstance(offsets, numpy.ndarray):
+    if not isinstance(offsets, numpy.ndarray) or isinstance(
+        offsets, _class("numpy.ma", "MaskedArray")
+    ):
         raise TypeError(
             f"offsets must be an array of int32 or int64, not {described(offsets)}: "
             "pass numpy.asarray(offsets)"
         )
+    offsets = numpy.asarray(offsets)  # the base class
     if offsets.dtype.kind != "i" or offsets.itemsize < 4:
         raise TypeError(
-            f"offsets must be of int32 or int64, not {clipped(str(offsets.dtype))}: convert them"
+            f"offsets must be of int32 or int64, not {clipped(str(offsets.dtype))}: "
+            "pass offsets.astype('int64')"
         )
     if offsets.ndim != 1 or offsets.size == 0:
         raise ValueError(

@@ -122,7 +122,8 @@ def contract_of(contract: str | None, **numbers: int | None) -> StateTokens:
             return StateTokens.from_json(Path(contract).read_bytes())
         return StateTokens(**given)
     except (*REFUSALS, OSError) as error:
-        raise click.UsageError(f"The contract is wrong: {reason(error)}.") from None
+        where = f" in {contract}" if contract else ""
+        raise click.UsageError(f"The contract{where} is wrong: {reason(error)}.") from None
 
 
 # -- JSON Lines in ---------------------------------------------------------------------------
@@ -148,6 +149,10 @@ def parsed(line: bytes) -> Any:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg}: column {error.colno}") from None
+    except ValueError as error:
+        if "integer string conversion" in str(error):  # Python's own words help nobody here
+            raise ValueError("an integer has more than 4,300 digits") from None
+        raise
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -158,14 +163,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _finite(digits: str) -> float:
+def _number(digits: str) -> float:
     number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"the number {digits[:40]} is none that JSON can hold")
+    vanished = number == 0 and re.search("[1-9]", digits.lower().partition("e")[0])
+    if not math.isfinite(number) or vanished:
+        raise ValueError(f"the number {digits[:40]} is none that a 64-bit float can hold")
     return number
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
 
 
 def ids_in(record: Any, field: str) -> Any:
@@ -206,6 +212,8 @@ def rewrite(
     **numbers: Any,
 ) -> None:
     """Write every line of `files` with its ids changed; the rest of a line stays."""
+    if not output:
+        raise click.BadParameter("an empty name", param_hint="--output")
     contract = contract_of(**numbers)
     skipped, listed = 0, []
     with plain_io_errors(), opened(output) as out, progress(files, output) as advance:
@@ -248,15 +256,27 @@ def plain_io_errors() -> Iterator[None]:
 def opened(output: str) -> Iterator[IO[bytes]]:
     """Open `output`; a regular file is replaced at the end, and only if all went well."""
     # click's own atomic=True is of no use: it replaces the file after a failure too.
+    if descriptor := re.fullmatch(r"(?:/dev|/proc/self)/(?:fd/(\d+)|stdout|stderr)", output):
+        # Whatever file is behind it is open already, and others may be writing to it.
+        number = descriptor[1] or {"stdout": 1, "stderr": 2}[output[-6:]]
+        with os.fdopen(os.dup(int(number)), "wb") as stream:
+            yield stream
+        return
     if output == "-" or (os.path.exists(output) and not os.path.isfile(output)):
         with click.open_file(output, "wb") as file:
             yield file
             file.flush()  # here, where an error is still reported
         return
     target = Path(os.path.realpath(output))  # a link stays one
+    if target.is_symlink():
+        raise click.ClickException(f"{output}: the link leads nowhere")
     temporary = target.with_name(f".statetok-{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        temporary.touch()
+    except OSError as error:  # which is about a name that nobody gave
+        raise click.ClickException(f"{output}: {error.strerror}") from None
+    try:
+        with open(temporary, "wb") as file:
             if target.exists():
                 shutil.copymode(target, temporary)
             yield file
@@ -296,8 +316,8 @@ def insert(**how: Any) -> None:
     """Insert the state blocks into the ids of JSON Lines.
 
     A line of FILE is a list of ids, or an object with such a list in a field; its other fields
-    are kept. '-' reads standard input. A bad line ends the run with exit status 1, and then OUT
-    is left as it was.
+    are kept (numbers as 64-bit floats, unless they are whole). '-' reads standard input. A bad
+    line ends the run with exit status 1, and then OUT is left as it was.
     """
     rewrite(StateTokens.insert, **how)
 
@@ -330,6 +350,7 @@ def show(file: str, field: str, tokenizer: str | None, **numbers: Any) -> None:
     if isinstance(sys.stdout, TextIOWrapper):  # a terminal may not have every character
         sys.stdout.reconfigure(errors="backslashreplace")
     console = Console()
+    console.width = max(console.width, 1) if console.width else 80  # COLUMNS may say 0
     wording = Wording(contract, load_tokenizer(tokenizer) if tokenizer else None)
     shown = bad = 0
     with plain_io_errors():
@@ -495,5 +516,7 @@ def info(**numbers: Any) -> None:
     facts["python"] = f"{platform.python_implementation()} {platform.python_version()}"
     if any(number is not None for number in numbers.values()):
         facts["contract"] = repr(contract_of(**numbers))
-    for name, fact in facts.items():
-        click.echo(f"{name:14}  {fact}")
+    with plain_io_errors():
+        for name, fact in facts.items():
+            click.echo(f"{name:14}  {fact}")
+        sys.stdout.flush()

@@ -269,15 +269,25 @@ class StateTokens:
             offsets decrease or do not cover the values, or the new ones do not fit their dtype.
         TypeError
             If `values` or `offsets` is no array of the right dtype.
+        RuntimeError
+            If another thread changed the offsets meanwhile.
         MemoryError
             If the result does not fit in memory.
         """
-        given, finish = plain(values)
-        if isinstance(given, list) or finish:
+        shape = getattr(values, "shape", None)
+        if not isinstance(shape, tuple):
             raise TypeError(
-                f"values must be an integer array, not {described(values)}: insert_batch takes "
-                "sequences of every kind"
+                f"values must be an array, not {described(values)}: insert_batch takes sequences "
+                "of every kind"
             )
+        if len(shape) != 1:
+            raise ValueError(
+                f"values has shape {clipped(str(shape))}: pass the ids of all rows one after the "
+                "other, e.g. values.ravel()"
+            )
+        given, finish = plain(values)
+        if finish:
+            raise TypeError(f"values must be an integer array, not {described(values)}")
         new_values, new_offsets = insert_ragged(
             given, plain_offsets(offsets, given.size), *self._numbers(), thread_count(threads)
         )

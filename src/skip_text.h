@@ -272,14 +272,15 @@ class Question {
     clear();
     int text = 0;  // any id that is text stands for all of them
     while (text == c.user || text == c.assistant || text == c.eot) ++text;
-    constexpr std::size_t kSample = kPiece / 8;
+    // What fits one piece is looked at in one go.
+    const std::size_t sample = source.size() <= kPiece ? kPiece : kPiece / 8;
     int buffer[kPiece];
     std::uint16_t hits[kPiece];
     bool is_dense = false;
     std::size_t count = 0;
     for (std::size_t first = 0; first < source.size(); first += count) {
       const bool is_sample = first % kPiece == 0;
-      count = std::min(is_sample ? kSample : kPiece - kSample, source.size() - first);
+      count = std::min(is_sample ? sample : kPiece - sample, source.size() - first);
       const int* const ids = source.read(first, count, buffer);
       const std::size_t n = is_sample || !is_dense ? scan(ids, count, c, hits) : 0;
       if (is_sample) is_dense = n * 6 > count;

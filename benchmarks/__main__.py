@@ -15,7 +15,7 @@ from . import inputs, report
 from .memory import ragged_memory
 from .ways import build_peers, ways, ways_of_one_call, ways_of_rows, ways_of_scan
 
-SECONDS_PER_INPUT = 4.0
+SECONDS_PER_INPUT = 8.0
 TWIN_UP_TO = 131_072  # ids; it would take all the time of longer ones
 
 
@@ -37,7 +37,7 @@ def measure(rivals):
     # So many calls of each that the clock is not what is measured.
     numbers = {name: max(1, int(20e-6 / max(once, 1e-9))) for name, once in first.items()}
     cost = sum(first[name] * number for name, number in numbers.items())
-    repeats = max(9, min(400, int(SECONDS_PER_INPUT / cost)))
+    repeats = max(9, min(1000, int(SECONDS_PER_INPUT / cost)))
     seconds = {name: [] for name in rivals}
     for _ in range(repeats):
         for name, way in rivals.items():

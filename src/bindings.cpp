@@ -1,8 +1,8 @@
 // The header for Python. This file converts, reports and decides nothing: plain inputs are read
 // here; every other input and every fault goes to statetok._inputs, where its words are.
 
-#include <pybind11/numpy.h>
 #include <pybind11/critical_section.h>
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <chrono>
@@ -394,8 +394,9 @@ PyObject* insert_state_blocks(PyObject*, PyObject* const* given, Py_ssize_t n, P
     };
     if (n == kArguments && names == nullptr) return call(given);
     // By keyword, or wrong: a Python function of this signature sorts them out.
-    const auto all = py::reinterpret_steal<py::object>(PyObject_Vectorcall(
-        import_attr("statetok._inputs", "arguments").ptr(), given, static_cast<std::size_t>(n), names));
+    const py::object arguments = import_attr("statetok._inputs", "arguments");
+    const auto all = py::reinterpret_steal<py::object>(
+        PyObject_Vectorcall(arguments.ptr(), given, static_cast<std::size_t>(n), names));
     if (!all) throw py::error_already_set();
     return call(PySequence_Fast_ITEMS(all.ptr()));
   });

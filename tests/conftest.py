@@ -1,5 +1,7 @@
 """One suite for both implementations: the fixture `impl` is each of them in turn."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import statetok
@@ -7,6 +9,13 @@ import statetok._core
 import statetok.twin
 
 IMPLEMENTATIONS = {"cpp": statetok._core, "python": statetok.twin}
+
+
+def in_eight_threads(work):
+    """Call `work` in eight threads at once; what fails in one of them fails here."""
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(work) for _ in range(8)]:
+            done.result()
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

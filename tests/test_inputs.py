@@ -16,7 +16,7 @@ import unittest.mock
 
 import numpy as np
 import pytest
-from conftest import IMPLEMENTATIONS
+from conftest import IMPLEMENTATIONS, in_eight_threads
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -516,37 +516,24 @@ def test_eight_threads_on_one_list_and_one_array(impl):
     ids = exchange * 500  # long enough for the lock to be given up
     expected = [*exchange, 100, 101] * 500
     array_of_ids = np.array(ids, np.int32)
-    outcomes = []
 
     def work():
         for _ in range(5):
-            outcomes.append(impl.insert_state_blocks(ids, *NUMBERS) == expected)
-            result = impl.insert_state_blocks(array_of_ids, *NUMBERS)
-            outcomes.append(result.tolist() == expected)
+            assert impl.insert_state_blocks(ids, *NUMBERS) == expected
+            assert impl.insert_state_blocks(array_of_ids, *NUMBERS).tolist() == expected
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes == [True] * 80
+    in_eight_threads(work)
 
 
 def test_eight_threads_on_one_list_of_control_ids(impl):
     """All of it goes to the header, which works without the lock."""
     ids = [1, 2, 0] * 30_000
     expected = [1, 2, 0, 100, 101] * 30_000
-    outcomes = []
 
     def work():
-        outcomes.append(impl.insert_state_blocks(ids, *NUMBERS) == expected)
+        assert impl.insert_state_blocks(ids, *NUMBERS) == expected
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes == [True] * 8
+    in_eight_threads(work)
 
 
 def test_a_list_changed_by_another_thread(impl):

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import oracle
 import pytest
+from conftest import in_eight_threads
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -160,6 +161,12 @@ def test_values_that_are_no_array(contract):
         contract.insert_ragged([1, 2, 0], np.array([0, 3]))
 
 
+@pytest.mark.parametrize("values", [memoryview(np.arange(3, dtype=np.int32)), np.array([])])
+def test_values_that_are_no_integer_array(contract, values):
+    with pytest.raises(TypeError, match=r"values must be an integer array, not (memory|ndarr)"):
+        contract.insert_ragged(values, np.array([0, len(values)]))
+
+
 def test_values_of_another_shape(contract):
     with pytest.raises(ValueError, match=r"values has shape \(2, 2\): .*values\.ravel\(\)"):
         contract.insert_ragged(np.zeros((2, 2), int), np.array([0, 2, 4]))
@@ -208,17 +215,11 @@ def test_several_callers_at_once(contract):
     rows = long_rows(400)
     given = ragged(rows)
     expected = [oracle.insert_state_blocks(row, *NUMBERS) for row in rows]
-    results = []
 
     def work():
-        results.append(unragged(*contract.insert_ragged(*given, threads=2)) == expected)
+        assert unragged(*contract.insert_ragged(*given, threads=2)) == expected
 
-    callers = [threading.Thread(target=work) for _ in range(8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert results == [True] * 8
+    in_eight_threads(work)
 
 
 # -- batch ------------------------------------------------------------------------------------

@@ -272,7 +272,7 @@ def thread_count(threads: object) -> int:
         raise TypeError(f"threads must be an int or None, not {described(threads)}")
     if number < 1:
         raise ValueError(f"threads is {_shown(number)}: it must be at least 1, or None")
-    return min(number, 1024)
+    return min(number, 1024)  # more than any machine has cores would only cost memory
 
 
 # -- ids out ---------------------------------------------------------------------------------

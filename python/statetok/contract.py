@@ -286,7 +286,7 @@ class StateTokens:
                 "other, e.g. values.ravel()"
             )
         given, finish = plain(values)
-        if finish:
+        if isinstance(given, list) or finish:
             raise TypeError(f"values must be an integer array, not {described(values)}")
         new_values, new_offsets = insert_ragged(
             given, plain_offsets(offsets, given.size), *self._numbers(), thread_count(threads)

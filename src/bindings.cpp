@@ -4,9 +4,11 @@
 #include <pybind11/critical_section.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <structmember.h>
 
 #include <chrono>
 #include <climits>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -194,7 +196,8 @@ class AddedItems {
   std::vector<PyObject*> items_;
 };
 
-py::object insert_list(const py::list& given, const Contract& c) {
+// `edits`, here and below: where to leave those of the answer, if they are wanted.
+py::object insert_list(const py::list& given, const Contract& c, Edits* edits = nullptr) {
   std::optional<ListItems> items;
   Plan plan;
   try {
@@ -207,7 +210,8 @@ py::object insert_list(const py::list& given, const Contract& c) {
     plan.take(asking.question(), answer);
   } catch (const NotPlain&) {
     // Another kind of integer, or a fault: that comes back as a list of exact ints, or raises.
-    return insert_list(import_attr("statetok._inputs", "plain_list")(given).cast<py::list>(), c);
+    return insert_list(import_attr("statetok._inputs", "plain_list")(given).cast<py::list>(), c,
+                       edits);
   } catch (const std::invalid_argument& error) {
     raise(refusal(error, c));
   }
@@ -217,6 +221,7 @@ py::object insert_list(const py::list& given, const Contract& c) {
       PyList_New(static_cast<Py_ssize_t>(items->size() + plan.added)));
   if (!result) throw py::error_already_set();
   items->move_to(PySequence_Fast_ITEMS(result.ptr()), plan, added.data());
+  if (edits != nullptr) edits->swap(plan.edits);
   return result;
 }
 
@@ -237,7 +242,7 @@ py::object fault_in(const py::dtype& dtype, const std::exception_ptr& thrown, co
 }
 
 template <typename Id>
-py::object insert_array(const py::array& given, const Contract& c) {
+py::object insert_array(const py::array& given, const Contract& c, Edits* edits) {
   const auto n = static_cast<std::size_t>(given.size());
   const Id* const ids = static_cast<const Id*>(given.data());
   Plan plan;
@@ -248,7 +253,7 @@ py::object insert_array(const py::array& given, const Contract& c) {
     Asking asking;
     answer = asking.ask(ArrayIds<Id>(ids, n), c, kScan);
     is_whole = asking.question().is_whole();
-    if (!is_whole) plan.take(asking.question(), answer);
+    if (!is_whole || edits != nullptr) plan.take(asking.question(), answer);
     check_fit<Id>(is_whole ? answer : plan.ids);
   } catch (...) {
     raise(fault_in<Id>(given.dtype(), std::current_exception(), c));
@@ -261,6 +266,7 @@ py::object insert_array(const py::array& given, const Contract& c) {
     std::transform(answer.begin(), answer.end(), out, [](int id) { return static_cast<Id>(id); });
   else
     apply(plan.edits, plan.ids.data(), ids, 0, n, out);
+  if (edits != nullptr) edits->swap(plan.edits);
   return std::move(result);
 }
 
@@ -286,9 +292,9 @@ bool with_id_type(const py::array& array, F&& f) {
 }
 
 // A null object if the array is not plain.
-py::object insert_plain_array(const py::array& given, const Contract& c) {
+py::object insert_plain_array(const py::array& given, const Contract& c, Edits* edits = nullptr) {
   py::object result;
-  with_id_type(given, [&](auto id) { result = insert_array<decltype(id)>(given, c); });
+  with_id_type(given, [&](auto id) { result = insert_array<decltype(id)>(given, c, edits); });
   return result;
 }
 
@@ -351,6 +357,20 @@ py::object insert_ragged(const py::array& values, const py::array& offsets, cons
 }
 
 // ---------------------------------------------------------------------------------------------
+
+// The ids are plain: the caller sees to it.
+py::tuple insert_with_edits(const py::object& ids, const py::object& vocab, const py::object& k,
+                            const py::object& eot, const py::object& user,
+                            const py::object& assistant) {
+  const Contract c = contract(vocab.ptr(), k.ptr(), eot.ptr(), user.ptr(), assistant.ptr());
+  Edits edits;
+  const py::object result = PyList_CheckExact(ids.ptr()) ? insert_list(ids, c, &edits)
+                                                         : insert_plain_array(ids, c, &edits);
+  py::list places(edits.size());
+  for (std::size_t i = 0; i < edits.size(); ++i)
+    places[i] = py::make_tuple(edits[i].before, edits[i].count);
+  return py::make_tuple(result, places);
+}
 
 py::object insert(const py::object& ids, const Contract& c) {
   if (PyList_CheckExact(ids.ptr())) return insert_list(ids, c);
@@ -472,12 +492,93 @@ py::object bind(const py::object& vocab, const py::object& k, const py::object& 
   return function(kInsertBound, self, py::none());
 }
 
+// -- Stream, as far as it must be fast ---------------------------------------------------------
+//
+// A server pushes every id that the model samples. Nearly all are text, which comes out as it is;
+// all else is for statetok.stream.
+
+struct StreamBase {
+  PyObject_HEAD
+  // Its vocab is 0 while even text is not to come out here.
+  Contract contract;
+  Py_ssize_t position;
+};
+
+PyObject* push(PyObject* self, PyObject* ids) {
+  auto* const stream = reinterpret_cast<StreamBase*>(self);
+  int id = 0;
+  if (!read_int(ids, id) || is_of_interest(id, stream->contract)) {
+    return guarded([&] { return py::object(py::handle(self).attr("_push")(py::handle(ids))); });
+  }
+  PyObject* const result = PyList_New(1);
+  if (result == nullptr) return nullptr;
+  Py_INCREF(ids);
+  PyList_SET_ITEM(result, 0, ids);
+  ++stream->position;
+  return result;
+}
+
+PyMethodDef kStreamMethods[] = {{"push", push, METH_O, R"(push($self, ids, /)
+--
+
+Take the next ids of the sequence, and return what to append for them.
+
+Parameters
+----------
+ids : int, or sequence of int, integer ndarray or CPU tensor, shape (n,)
+    The next ids: those of a prompt, the one that was sampled, a history.
+
+Returns
+-------
+list of int, ndarray or tensor, shape (m,)
+    The ids to append to the sequence and to feed to the model, in order: a list for an
+    int, a list or another sequence, else of the kind and dtype that was given. It is
+    shorter than `ids` where they hold a block that was returned already.
+
+Raises
+------
+StateTokenError
+    If an id is not allowed where it stands; ``error.position`` is its index in all that
+    was pushed.
+ValueError, TypeError, MemoryError
+    As `StateTokens.insert` raises them; positions are those in all that was pushed.
+)"}, {nullptr, nullptr, 0, nullptr}};
+
+constexpr auto kContract = static_cast<Py_ssize_t>(offsetof(StreamBase, contract));
+PyMemberDef kStreamMembers[] = {
+    {"_text_below", T_INT, kContract + static_cast<Py_ssize_t>(offsetof(Contract, vocab)), 0,
+     nullptr},
+    {"_eot", T_INT, kContract + static_cast<Py_ssize_t>(offsetof(Contract, eot)), 0, nullptr},
+    {"_user", T_INT, kContract + static_cast<Py_ssize_t>(offsetof(Contract, user)), 0, nullptr},
+    {"_assistant", T_INT, kContract + static_cast<Py_ssize_t>(offsetof(Contract, assistant)), 0,
+     nullptr},
+    {"_position", T_PYSSIZET, static_cast<Py_ssize_t>(offsetof(StreamBase, position)), 0, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
+PyType_Slot kStreamSlots[] = {
+    {Py_tp_doc, const_cast<char*>("What of a `Stream` must be fast: an id of text.")},
+    {Py_tp_methods, kStreamMethods},
+    {Py_tp_members, kStreamMembers},
+    {0, nullptr}};
+
+PyType_Spec kStreamBase = {"statetok._core.StreamBase", sizeof(StreamBase), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, kStreamSlots};
+
+py::object make_type(PyType_Spec& spec) {
+  auto made = py::reinterpret_steal<py::object>(PyType_FromSpec(&spec));
+  if (!made) throw py::error_already_set();
+  return made;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
   m.attr("HEADER_SHA256") = STATETOK_HEADER_SHA256;
   m.attr("compiler") = STATETOK_COMPILER;
   m.attr("insert_state_blocks") = function(kInsertStateBlocks, m, m.attr("__name__"));
+  m.attr("StreamBase") = make_type(kStreamBase);
   m.def("bind", &bind, "Return a function of the ids alone: `insert_state_blocks`, bound.");
+  m.def("insert_with_edits", &insert_with_edits,
+        "Insert into a plain input; also return where, as (before, count) for each place.");
   m.def("insert_ragged", &insert_ragged, "Rows of plain arrays; see `StateTokens.insert_ragged`.");
 }

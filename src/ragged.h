@@ -97,7 +97,7 @@ class Ragged {
         part.plan.edits.clear();
       } else if (part.plan.edits.capacity() * sizeof(Edit) > budget) {
         part.keeps_edits = false;
-        std::vector<Edit>().swap(part.plan.edits);
+        Edits().swap(part.plan.edits);
       }
     }
     if (begin != part.end) throw Changed();

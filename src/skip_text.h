@@ -427,10 +427,11 @@ class Asking {
 struct Edit {
   std::size_t before, first, count;
 };
+using Edits = std::vector<Edit>;
 
 // What the header adds to a sequence: edits in the order of the sequence.
 struct Plan {
-  std::vector<Edit> edits;
+  Edits edits;
   std::vector<int> ids;   // edits that add the same ids share them, so these are few
   std::size_t added = 0;  // ids that all edits add
 
@@ -463,8 +464,8 @@ struct Plan {
 // Writes items [begin, end) of `from` with the edits among them, and returns the end of what it
 // wrote. `added` holds an item for each of the plan's ids.
 template <typename Item, typename Added>
-Item* apply(const std::vector<Edit>& edits, const Added* added, const Item* from,
-            std::size_t begin, std::size_t end, Item* to) {
+Item* apply(const Edits& edits, const Added* added, const Item* from, std::size_t begin,
+            std::size_t end, Item* to) {
   for (const Edit& edit : edits) {
     to = std::copy(from + begin, from + edit.before, to);
     // A loop, since these are few: calling memmove would take longer.

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["HEADER_SHA256", "bind", "implementation", "insert_ragged", "insert_state_blocks"]
+__all__ = [
+    "HEADER_SHA256",
+    "StreamBase",
+    "bind",
+    "implementation",
+    "insert_ragged",
+    "insert_state_blocks",
+    "insert_with_edits",
+]
 
 _SWITCH = "STATETOK_IMPLEMENTATION"
 
 implementation = os.environ.get(_SWITCH, "cpp")
 if implementation == "cpp":
     try:
-        from ._core import HEADER_SHA256, bind, insert_ragged, insert_state_blocks
+        from ._core import (
+            HEADER_SHA256,
+            StreamBase,
+            bind,
+            insert_ragged,
+            insert_state_blocks,
+            insert_with_edits,
+        )
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError)
         error.add_note(
@@ -21,7 +36,14 @@ if implementation == "cpp":
         )
         raise
 elif implementation == "python":
-    from .twin import HEADER_SHA256, bind, insert_ragged, insert_state_blocks
+    from .twin import (  # type: ignore[assignment]
+        HEADER_SHA256,
+        StreamBase,
+        bind,
+        insert_ragged,
+        insert_state_blocks,
+        insert_with_edits,
+    )
 else:
     raise ImportError(
         f"{_SWITCH} is {implementation[:40]!a}: set it to 'cpp' or 'python', or unset it"

@@ -14,7 +14,7 @@ from operator import index
 TYPE_CHECKING = False  # typing's own would take longer to import than all of statetok
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
+    from typing import Any, TypeGuard
 
     from ._types import Finish, InsertStateBlocks
 
@@ -81,7 +81,7 @@ def plain(ids: object) -> tuple[Any, Finish]:
         return plain_list(ids), None
     if isinstance(ids, _class("numpy", "ndarray")):
         return _plain_array(ids)
-    if isinstance(ids, _class("torch", "Tensor")):
+    if is_tensor(ids):
         return _plain_tensor(ids)
     if isinstance(ids, memoryview):
         if ids.format not in tuple("hHiIlLqQnN"):
@@ -100,6 +100,10 @@ def _class(module: str, name: str) -> Any:
     """
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) else ()
+
+
+def is_tensor(value: object) -> TypeGuard[Any]:
+    return isinstance(value, _class("torch", "Tensor"))
 
 
 def plain_list(ids: Iterable[object]) -> list[int]:
@@ -199,7 +203,7 @@ def as_int(value: object) -> int | None:
         return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
-    if isinstance(value, _class("torch", "Tensor")):
+    if is_tensor(value):
         # Its own __index__ takes True for 1, and a row of one id for that id.
         item = value.item() if value.ndim == 0 and not value.is_meta else None
         return item if type(item) is int else None
@@ -278,15 +282,16 @@ def thread_count(threads: object) -> int:
 # -- ids out ---------------------------------------------------------------------------------
 
 
-def array_like(out: list[int], given: Any) -> Any:
+def array_like(out: Any, given: Any) -> Any:
     """Return `out` as an array of the dtype of `given`, refusing an id that does not fit it."""
     import numpy
 
+    out = numpy.asarray(out, numpy.int64 if isinstance(out, list) else None)
     limits = numpy.iinfo(given.dtype)
-    for id in out:
-        if not limits.min <= id <= limits.max:
-            raise does_not_fit(id, given.dtype)
-    return numpy.array(out, given.dtype)
+    wrong = (out < limits.min) | (out > limits.max)
+    if wrong.any():
+        raise does_not_fit(int(out[wrong.argmax()]), given.dtype)
+    return out.astype(given.dtype)
 
 
 def any_input(
@@ -375,7 +380,7 @@ def described(value: object) -> str:
     kind = clipped(type.__dict__["__name__"].__get__(type(value)))
     if isinstance(value, (str, bytes)):
         return f"'{clipped(str(value[:40]))}' ({kind})"
-    if isinstance(value, _class("torch", "Tensor")):
+    if is_tensor(value):
         return f"{kind} of {value.dtype}"
     if isinstance(value, Number) or (hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0):
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ._implementation import bind, insert_ragged
+from ._implementation import bind, insert_ragged, insert_with_edits
 from ._inputs import (
     as_int,
     check_32_bits,
     clipped,
     described,
     in_row,
+    is_tensor,
     numbers,
     plain,
     plain_offsets,
@@ -18,12 +19,15 @@ from .errors import StateTokenError, with_likely_cause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, NoReturn, Self, overload
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from ._types import Int, Offset, TensorT
+    from .positions import Insertion, Turn
+    from .stream import Stream
 
 __all__ = ["StateTokens"]
 
@@ -98,19 +102,21 @@ class StateTokens:
     __setattr__ = _frozen
     __delattr__ = _frozen
 
-    def _numbers(self) -> tuple[int, int, int, int, int]:
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """The five, in the order of the arguments."""
         return self.vocab, self.k, self.eot, self.user, self.assistant
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StateTokens):
             return NotImplemented
-        return self._numbers() == other._numbers()
+        return self.numbers == other.numbers
 
     def __hash__(self) -> int:
-        return hash(self._numbers())
+        return hash(self.numbers)
 
     def __reduce__(self) -> tuple[type[Self], tuple[int, int, int, int, int]]:
-        return type(self), self._numbers()
+        return type(self), self.numbers
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)}" for name in _FIELDS)
@@ -289,7 +295,7 @@ class StateTokens:
         if isinstance(given, list) or finish:
             raise TypeError(f"values must be an integer array, not {described(values)}")
         new_values, new_offsets = insert_ragged(
-            given, plain_offsets(offsets, given.size), *self._numbers(), thread_count(threads)
+            given, plain_offsets(offsets, given.size), *self.numbers, thread_count(threads)
         )
         return new_values, new_offsets
 
@@ -338,6 +344,223 @@ class StateTokens:
             raise self._unknown(int(given[position]), position)
         kept = given[given < self.vocab]
         return finish(kept) if finish else kept
+
+    # -- what stands where -------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+
+        @overload
+        def insert_with_sources(self, ids: NDArray[Int]) -> Insertion[NDArray[Int]]: ...
+        @overload
+        def insert_with_sources(self, ids: TensorT) -> Insertion[TensorT]: ...
+        @overload
+        def insert_with_sources(self, ids: Sequence[int]) -> Insertion[list[int]]: ...
+
+    def insert_with_sources(self, ids: Any) -> Any:
+        """Insert the state blocks, and say where every id comes from.
+
+        For what stands beside the ids, e.g. labels:
+        ``st.insert_with_sources(ids).carry(labels, fill=-100)``.
+
+        Parameters
+        ----------
+        ids : sequence of int, integer ndarray or CPU tensor, shape (n,)
+            One sequence of token ids. It is not changed.
+
+        Returns
+        -------
+        Insertion
+            ``ids`` as `insert` returns them, and for each its position in the input in
+            ``sources``, -1 if it was inserted.
+
+        Raises
+        ------
+        StateTokenError, ValueError, TypeError, MemoryError
+            As `insert_state_blocks` raises them.
+        """
+        from .positions import Insertion, sources_of
+
+        given, finish = plain(ids)
+        out, edits = insert_with_edits(given, *self.numbers)
+        result = finish(out) if finish else out
+        return Insertion(result, sources_of(edits, given, result))
+
+    def check(self, ids: Any) -> None:
+        """Refuse a sequence that lacks a state block, or has a wrong one.
+
+        What `insert` returns passes, and what passes is returned by `insert` as it is. With k = 0
+        no block can be missing.
+
+        Parameters
+        ----------
+        ids : sequence of int, integer ndarray or CPU tensor, shape (n,)
+            One sequence of token ids with their state blocks.
+
+        Raises
+        ------
+        StateTokenError
+            At the first place that is wrong; ``error.position`` is the index of the eot whose
+            block is missing or wrong, of the `user` in front of which a reply was not closed, or
+            of the id that is not allowed.
+        ValueError, TypeError, MemoryError
+            As `insert_state_blocks` raises them.
+        """
+        self._check(plain(ids)[0])
+
+    def _check(self, given: Any) -> None:
+        from .positions import missing
+
+        fault: StateTokenError | None
+        try:
+            fault = missing(insert_with_edits(given, *self.numbers)[1], self.k)
+        except StateTokenError as error:
+            # In front of what is not allowed a block may be missing.
+            before = insert_with_edits(given[: error.position], *self.numbers)[1]
+            fault = missing(before, self.k) or error
+        if fault:
+            raise fault
+
+    def turns(self, ids: Any) -> list[Turn]:
+        """Return the turns of a sequence, with or without its state blocks.
+
+        Parameters
+        ----------
+        ids : sequence of int, integer ndarray or CPU tensor, shape (n,)
+            One sequence of token ids.
+
+        Returns
+        -------
+        list of Turn
+            ``(role, start, stop, closed)`` of each; together they cover all of the ids.
+
+        Raises
+        ------
+        StateTokenError, ValueError, TypeError, MemoryError
+            As `insert_state_blocks` raises them.
+        """
+        from .positions import turns
+
+        given, _ = plain(ids)
+        self._insert(given)  # refuses what is no conversation
+        return list(turns(given, self))
+
+    if TYPE_CHECKING:
+
+        @overload
+        def assistant_mask(self, ids: NDArray[Int]) -> NDArray[np.bool_]: ...
+        @overload
+        def assistant_mask(self, ids: TensorT) -> TensorT: ...
+        @overload
+        def assistant_mask(self, ids: Sequence[int]) -> list[bool]: ...
+
+    def assistant_mask(self, ids: Any) -> Any:
+        """Return which ids the assistant wrote: what a loss is computed on.
+
+        Those of its replies and the eot that closes each are; the `assistant` id in front and the
+        state ids behind are not. A last reply that is still open is, as far as it goes.
+
+        Padding belongs to no sequence: leave it out, ``ids[:length]``, and pad the mask as the
+        ids are.
+
+        Parameters
+        ----------
+        ids : sequence of int, integer ndarray or CPU tensor, shape (n,)
+            One sequence of token ids with their state blocks, as `insert` returns it.
+
+        Returns
+        -------
+        list of bool, or ndarray or tensor of bool, shape (n,)
+            A list for a list and any other sequence.
+
+        Raises
+        ------
+        StateTokenError, ValueError, TypeError, MemoryError
+            As `check` raises them.
+        """
+        from .positions import turns
+
+        given, _ = plain(ids)
+        self._check(given)
+        mask: Any = [False] * len(given)
+        if not isinstance(given, list):
+            import numpy
+
+            mask = numpy.zeros(given.size, bool)
+        for turn in turns(given, self):
+            if turn.role == "assistant":
+                begin, end = turn.start + 1, turn.stop - (self.k if turn.closed else 0)
+                mask[begin:end] = [True] * (end - begin) if isinstance(mask, list) else True
+        if is_tensor(ids):
+            import sys
+
+            return sys.modules["torch"].from_numpy(mask)
+        return mask
+
+    # -- turn by turn ------------------------------------------------------------------------
+
+    def stream(self) -> Stream:
+        """Return a new `Stream`: the same insertion turn by turn, for a server with a KV cache."""
+        from .stream import Stream
+
+        return Stream(self)
+
+    # -- from messages -----------------------------------------------------------------------
+
+    def encode_chat(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        encode: Callable[[str], Any],
+        *,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        system_prefix: Sequence[int] = (),
+    ) -> list[int]:
+        """Return the ids of a chat, with control ids and state blocks.
+
+        The control ids are placed here and never read from text, so no text can forge a turn.
+        What the contract makes of a chat:
+
+        - An assistant message ends with eot and its block, also an empty one.
+        - Two user messages in a row are two turns; the first has no reply and earns no block.
+        - An assistant message that follows no user message would not be a reply to the engine, so
+          it is refused, as is every other role. There is no system turn: give the ids of a system
+          text as `system_prefix`.
+
+        Parameters
+        ----------
+        messages : iterable of mappings
+            Each with ``"role"``, either ``"user"`` or ``"assistant"``, and ``"content"``, a str.
+            What else is in them is not looked at.
+        encode : callable
+            Makes ids of a str: a sequence of int, an array, or an object with ``ids``. It must
+            neither add ids of its own nor read special tokens in the text, e.g.
+            ``partial(tokenizer.encode, add_special_tokens=False, split_special_tokens=True)``
+            with transformers.
+        add_generation_prompt : bool
+            End with `assistant`, for the model to reply. The last message is of the user.
+        continue_final_message : bool
+            Leave the last message, of the assistant, open for the model to go on with.
+        system_prefix : sequence of int
+            Ids in front of everything: a begin-of-sequence id, a system text.
+
+        Returns
+        -------
+        list of int, shape (n,)
+            The ids, as `insert` returns them.
+
+        Raises
+        ------
+        ValueError
+            If a text encodes to a control id or to no id of the tokeniser, `encode` adds ids of its
+            own, a role is not known, or the roles do not make a conversation; the message is
+            named by its index.
+        TypeError
+            If a message is no mapping, a content no str, or `encode` returns no ids.
+        """
+        from .chat import encode_chat
+
+        flags = add_generation_prompt, continue_final_message
+        return self.insert(encode_chat(self, messages, encode, *flags, system_prefix))
 
     def _unknown(self, id: int, position: int) -> StateTokenError:
         what = "is negative"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 __all__ = ["StateTokenError"]
 
 
@@ -69,3 +73,19 @@ def with_likely_cause(error: StateTokenError, vocab: int, k: int) -> StateTokenE
             "tokenizer.vocab_size does not)."
         )
     return error
+
+
+def moved(error: Exception, by: int) -> None:
+    """Let `error` count its position from `by` ids further in front."""
+    import re
+
+    def shifted(text: Any) -> Any:
+        if not isinstance(text, str):
+            return text
+        return re.sub(r"(?<= at position )\d+", lambda at: str(int(at[0]) + by), text, count=1)
+
+    error.args = tuple(map(shifted, error.args))
+    if isinstance(error, StateTokenError):
+        error.position += by
+    if hasattr(error, "__notes__"):
+        error.__notes__ = list(map(shifted, error.__notes__))

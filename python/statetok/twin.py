@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["HEADER_SHA256", "bind", "insert_ragged", "insert_state_blocks"]
+__all__ = [
+    "HEADER_SHA256",
+    "StreamBase",
+    "bind",
+    "insert_ragged",
+    "insert_state_blocks",
+    "insert_with_edits",
+]
 
 #: SHA-256 of the header that this module was written beside.
 HEADER_SHA256 = "e6262c39c2609c8eed129c2204dcefb0cbdf9065e5c05f89ecc1cf5003647fff"
@@ -132,6 +139,25 @@ def bind(vocab: int, k: int, eot: int, user: int, assistant: int) -> Callable[[A
     return insert
 
 
+def insert_with_edits(
+    ids: Any, vocab: int, k: int, eot: int, user: int, assistant: int
+) -> tuple[Any, list[tuple[int, int]]]:
+    """Insert into a plain input; also return where, as (before, count) for each place."""
+    out = insert_state_blocks(ids, vocab, k, eot, user, assistant)
+    edits = []
+    position = at = 0  # in ids and in out: insertion only adds, so one walk finds where
+    while at < len(out):
+        begin = at
+        while at < len(out) and (position == len(ids) or out[at] != ids[position]):
+            at += 1
+        if at > begin:
+            edits.append((position, at - begin))
+        else:
+            position += 1
+            at += 1
+    return out, edits
+
+
 def insert_ragged(
     values: Any,
     offsets: Any,
@@ -160,3 +186,45 @@ def insert_ragged(
     if ends[-1] > numpy.iinfo(offsets.dtype).max:
         raise too_many(ends[-1], offsets.dtype)
     return numpy.concatenate(rows), numpy.array(ends, offsets.dtype)
+
+
+class StreamBase:
+    """What of a `Stream` must be fast: an id of text."""
+
+    __slots__ = ("_assistant", "_eot", "_position", "_text_below", "_user")
+
+    _text_below: int
+    _eot: int
+    _user: int
+    _assistant: int
+    _position: int
+    _push: Callable[[Any], Any]  # the slow way, of `Stream`
+
+    def push(self, ids: Any, /) -> Any:
+        """Take the next ids of the sequence, and return what to append for them.
+
+        Parameters
+        ----------
+        ids : int, or sequence of int, integer ndarray or CPU tensor, shape (n,)
+            The next ids: those of a prompt, the one that was sampled, a history.
+
+        Returns
+        -------
+        list of int, ndarray or tensor, shape (m,)
+            The ids to append to the sequence and to feed to the model, in order: a list for an
+            int, a list or another sequence, else of the kind and dtype that was given. It is
+            shorter than `ids` where they hold a block that was returned already.
+
+        Raises
+        ------
+        StateTokenError
+            If an id is not allowed where it stands; ``error.position`` is its index in all that
+            was pushed.
+        ValueError, TypeError, MemoryError
+            As `StateTokens.insert` raises them; positions are those in all that was pushed.
+        """
+        controls = self._eot, self._user, self._assistant
+        if type(ids) is int and 0 <= ids < self._text_below and ids not in controls:
+            self._position += 1
+            return [ids]
+        return self._push(ids)

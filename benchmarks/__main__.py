@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import inputs, report
 from .memory import ragged_memory
-from .ways import build_peers, ways, ways_of_one_call, ways_of_rows, ways_of_scan
+from .ways import build_peers, ways, ways_of_one_call, ways_of_rows, ways_of_scan, ways_of_stream
 
 SECONDS_PER_INPUT = 8.0
 TWIN_UP_TO = 131_072  # ids; it would take all the time of longer ones
@@ -67,6 +67,9 @@ def main():
     run("scan", 8192, ways_of_scan(peers, inputs.llm(8192)))
     for name, ids in (("empty", []), ("one id", [50]), ("64 ids", inputs.llm(64))):
         run(name, len(ids), ways_of_one_call(peers, ids))
+    one_id, turn = ways_of_stream(inputs.llm(8192))
+    run("stream", 1, one_id)
+    run("stream", 8192, turn)
     values, offsets = inputs.rows(10_000_000)
     run("rows", values.size, ways_of_rows(peers, values, offsets))
     results["ragged_memory"] = ragged_memory()

@@ -38,6 +38,8 @@ TARGETS = [
     ("64 ids", 64, "StateTokens.insert, list", "plain binding", ">=", 3),
     ("empty", 0, "empty pybind11 function", "StateTokens.insert, list", "<=", 2),
     ("empty", 0, "empty pybind11 function", "insert_state_blocks, list", "<=", 2),
+    ("stream", 1, "empty method", "Stream.push, one id", "<=", 4),
+    ("stream", 8192, "StateTokens.insert, list", "Stream.push, list", "<=", None),
 ]
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from timeit import timeit
 
 import numpy as np
 import pybind11
@@ -13,7 +14,7 @@ import pybind11
 import statetok
 import statetok.twin
 
-from .inputs import NUMBERS
+from .inputs import ASSISTANT, NUMBERS, USER
 
 HERE = Path(__file__).parent
 
@@ -93,6 +94,28 @@ def ways_of_one_call(peers, ids):
         "StateTokens.insert, list": partial(contract.insert, ids),
         "StateTokens.insert, int32": partial(contract.insert, array),
     }
+
+
+def ways_of_stream(ids):
+    """Return the ways to push one id, and those to push a whole turn."""
+    contract = statetok.StateTokens(*NUMBERS)
+    stream = contract.stream()
+    stream.push([USER, 50, ASSISTANT])  # the reply follows
+
+    class Empty:
+        def method(self, id):
+            pass
+
+    def call(method):
+        seconds = partial(timeit, "method(50_000)", globals={"method": method})
+        return timed_inside(lambda rounds: seconds(number=rounds) / rounds)
+
+    one = {"empty method": call(Empty().method), "Stream.push, one id": call(stream.push)}
+    turn = {
+        "StateTokens.insert, list": partial(contract.insert, ids),
+        "Stream.push, list": lambda: stream.copy().push(ids),
+    }
+    return one, turn
 
 
 def ways_of_scan(peers, ids):

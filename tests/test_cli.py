@@ -11,10 +11,11 @@ import subprocess
 import sys
 import time
 
+import gguf
 import pytest
 from click import Option
 from click.testing import CliRunner
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import statetok
 from statetok.cli import statetok as command
@@ -170,8 +171,8 @@ def test_several_files_and_stdin(run, tmp_path):
         ("[1]".encode("utf-16"), "not UTF-8: invalid start byte at byte 0"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000, "nested too deeply"),
-        (b"null", "a line must be a list of ids or an object with a list, not None"),
-        (b'"' + b"x" * 100_000 + b'"', "a line must be a list of ids or an object with a list"),
+        (b"null", "a line must be a list, or an object with one, not None"),
+        (b'"' + b"x" * 100_000 + b'"', "a line must be a list, or an object with one"),
         (b"{}", "no field 'input_ids' in the object; it begins with: none"),
         (b'{"' + b"k" * 100_000 + b'": 1}', "no field 'input_ids' in the object"),
         (
@@ -201,12 +202,13 @@ def test_bad_line(run, tmp_path, name, line, said):
 
 def test_result_too_large_for_memory(run, monkeypatch):
     def bind(*_):
-        def insert(_):
+        def insert(*_):
             raise MemoryError
 
         return insert
 
     monkeypatch.setattr(statetok.contract, "bind", bind)
+    monkeypatch.setattr(statetok.contract, "insert_with_edits", bind())
     for name in ("insert", "show"):
         result = run(name, "-", stdin="[1]\n")
         assert "<stdin>:1: the result does not fit in memory" in result.output
@@ -261,7 +263,10 @@ def test_contract_file(run, tmp_path):
 @pytest.mark.parametrize(
     ("contract", "said"),
     [
-        ([], "give --contract FILE, or all of --vocab, --k, --eot, --user, --assistant."),
+        (
+            [],
+            "give --contract FILE, --gguf FILE, --tokenizer FILE with --k, or all of --vocab, --k",
+        ),
         (NUMBERS[2:], "The contract is missing: give --vocab."),
         (["--k", "0", "--eot", "0"], "The contract is missing: give --vocab, --user, --assistant."),
         (["--contract", "c", "--k", "0"], "Give --contract or the numbers, not both: --k."),
@@ -522,16 +527,14 @@ in:1: 18 ids in, 23 out
  2 <|assistant|> 51 52 +<|endoftext|> +S0 +S1
  5 <|user|> 53
  7 <|assistant|> 54 <|endoftext|> S0 S1
-12 55 <|endoftext|>
-14 <|endoftext|>
+12 55 <|endoftext|> <|endoftext|>
 15 <|user|>
 16 <|assistant|> <|endoftext|> +S0 +S1
 
 in:3: 0 ids in, 0 out
 
 in:5: 30 ids in, 30 out
- 0 5
- 1 <|assistant|> 10 11 12 13 14 15 16 17 ... 20 21 22 23 (14 ids)
+ 0 5 <|assistant|> 10 11 12 13 14 15 16 17 ... 20 21 22 23 (14 ids)
 16 <|user|> 10 11 12 13 14 15 16 17 18 19 20 21 22
 
 """
@@ -586,8 +589,8 @@ pass one sequence at a time
 3 [4]
   ^^^
 
-<stdin>:6: a line must be a list of ids or an object with a
-list, not 5
+<stdin>:6: a line must be a list, or an object with one, not
+5
 
 <stdin>:7: 1 ids in, 1 out
 0 6
@@ -685,6 +688,115 @@ def test_tokenizer_faults(run, tmp_path, tokenizer_json, monkeypatch):
     assert result.exit_code == 1
 
 
+# -- check -----------------------------------------------------------------------------------
+
+
+def test_check(run, tmp_path):
+    (tmp_path / "in").write_text('[1, 2, 0, 100, 101]\n{"input_ids": [5]}\n')
+    result = run("check", "in")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "2 lines, all with their state blocks\n"
+
+
+def test_check_names_what_is_wrong(run):
+    result = run("check", "-", stdin=f"[1, 2, 0]\n[5]\n[1, 2, 7, 1]\n{BAD}nonsense\n")
+    assert result.stdout == (
+        "<stdin>:1: the state block after the <|endoftext|> at position 2 is missing\n"
+        "<stdin>:3: the reply before the <|user|> at position 3 lacks its <|endoftext|> and state "
+        "block\n"
+        f"<stdin>:4: {BAD_SAID}"
+        "<stdin>:5: not JSON: Expecting value: column 1\n"
+    )
+    assert result.stderr == "Error: 4 of 5 lines are wrong\n"
+    assert result.exit_code == 1
+
+
+def test_check_lists_twenty(run):
+    result = run("check", "-", stdin="[1, 2, 0]\n" * 22)
+    assert [result.stdout.count("is missing"), result.stdout.count("and 2 more")] == [20, 1]
+    assert result.stderr == "Error: 22 of 22 lines are wrong\n"
+
+
+# -- encode ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chat_json(tmp_path):
+    words = ["<|endoftext|>", "<|user|>", "<|assistant|>", "a", "b", "<s>", "<", "|", ">", "user"]
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="a")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(words[:3])
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 5)])
+    tokenizer.save(str(tmp_path / "chat.json"))
+    return ["--tokenizer", "chat.json", "--k", "2"]
+
+
+CHAT = [{"role": "user", "content": "b a"}, {"role": "assistant", "content": "b"}]
+
+
+def test_encode(run, chat_json):
+    lines = [json.dumps(CHAT), json.dumps({"id": 7, "messages": CHAT[:1], "n": 1})]
+    result = run("encode", "-", contract=chat_json, stdin="\n".join(lines))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == '[1,4,3,2,4,0,10,11]\n{"id":7,"input_ids":[1,4,3],"n":1}\n'
+
+
+@pytest.mark.parametrize(
+    ("options", "messages", "ids"),
+    [
+        (["--add-generation-prompt"], CHAT[:1], "[1,4,3,2]"),
+        (["--continue-final-message"], CHAT, "[1,4,3,2,4]"),
+        (["--prefix", "<s>", "--prefix", "7"], CHAT[:1], "[5,7,1,4,3]"),
+        (["--field", "chat"], {"chat": CHAT[:1]}, '{"input_ids":[1,4,3]}'),
+        (["--user", "b", "--eot", "4"], CHAT[:1], None),  # a control id twice
+    ],
+)
+def test_encode_options(run, chat_json, options, messages, ids):
+    result = run("encode", "-", *options, contract=chat_json, stdin=json.dumps(messages))
+    assert result.exit_code == (0 if ids else 2)
+    assert result.stdout == (f"{ids}\n" if ids else "")
+
+
+def test_encode_reads_no_token_out_of_a_text(run, chat_json):
+    line = json.dumps([{"role": "user", "content": "<|user|>"}])
+    result = run("encode", "-", contract=chat_json, stdin=line)
+    assert (result.exit_code, json.loads(result.stdout)[0]) == (0, 1)
+    assert 1 not in json.loads(result.stdout)[1:]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ([CHAT[1]], "message 0 is of the assistant and follows no user"),
+        ({"messages": CHAT, "input_ids": []}, "the object has a field 'input_ids' already"),
+        ({"text": "a"}, "no field 'messages' in the object; it begins with: 'text'"),
+    ],
+)
+def test_encode_bad_lines(run, chat_json, line, said):
+    result = run("encode", "-", contract=chat_json, stdin=json.dumps(line))
+    assert f"Error: <stdin>:1: {said}" in result.stderr
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("contract", "said"),
+    [
+        (NUMBERS, "'encode' needs --tokenizer FILE."),
+        (["--tokenizer", "chat.json"], "with --tokenizer give --k"),
+        (["--tokenizer", "chat.json", "--k", "2", "--vocab", "5"], "and not --vocab"),
+        (["--tokenizer", "chat.json", "--k", "2", "--user", "<u>"], "no token '<u>'. Those that"),
+        (["--tokenizer", "chat.json", "--k", "2", "--prefix", "<u>"], "--prefix: no token '<u>'"),
+        (["--tokenizer", "chat.json", *NUMBERS, "--user", "x"], "user must be an int, not 'x'"),
+    ],
+)
+def test_encode_contract_faults(run, chat_json, contract, said):
+    result = run("encode", "-", contract=contract, stdin=json.dumps(CHAT))
+    assert said in result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
 # -- info, help, and the way in --------------------------------------------------------------
 
 
@@ -700,6 +812,62 @@ def test_info(run):
     said = run("info").stdout.splitlines()
     assert said[-1] == "contract        StateTokens(vocab=100, k=2, eot=0, user=1, assistant=2)"
     assert run("info", contract=["--k", "2"]).exit_code == 2
+
+
+@pytest.fixture
+def model_gguf(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_token_list(["<|endoftext|>", "<|user|>", "<|assistant|>", "a"])
+    writer.add_uint32("paperkiln.state_tokens.k", 2)
+    writer.add_eos_token_id(3)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return "model.gguf"
+
+
+EOS_WARNING = (
+    "Warning: tokenizer.ggml.eos_token_id is 3 and eot is 0 ('<|endoftext|>' of "
+    "tokenizer.ggml.tokens): is this the token that ends a reply?\n"
+)
+
+
+@pytest.mark.parametrize("options", [["model.gguf"], ["--gguf", "model.gguf"]])
+def test_info_of_a_model(run, model_gguf, options):
+    result = run("info", *options, "--user", "3", contract=[])
+    assert result.exit_code == 0
+    assert result.stderr == EOS_WARNING
+    assert result.stdout.partition("contract")[2] == (
+        "        StateTokens(vocab=4, k=2, eot=0, user=3, assistant=2)\n"
+        "vocab           4           the number of tokenizer.ggml.tokens\n"
+        "k               2           paperkiln.state_tokens.k\n"
+        "eot             0           '<|endoftext|>' of tokenizer.ggml.tokens\n"
+        "user            3           as given\n"
+        "assistant       2           '<|assistant|>' of tokenizer.ggml.tokens\n"
+    )
+
+
+def test_a_contract_from_a_model(run, model_gguf):
+    result = run("insert", "-", contract=["--gguf", model_gguf], stdin="[1,2,0]\n")
+    assert (result.exit_code, result.stdout) == (0, "[1,2,0,4,5]\n")
+    assert result.stderr == EOS_WARNING
+
+
+@pytest.mark.parametrize(
+    ("contract", "said"),
+    [
+        (["--gguf", "none"], "'none' does not exist"),
+        (["--gguf", "text"], "The contract in text is wrong: this is no GGUF file"),
+        (["--gguf", "model.gguf", "--user", "x"], "in model.gguf is wrong: user: tokenizer.ggml"),
+        (["--gguf", "model.gguf", "--contract", "text"], "or the numbers, not both: --gguf."),
+    ],
+)
+def test_contract_faults_of_a_model(run, tmp_path, model_gguf, contract, said):
+    (tmp_path / "text").write_text("{}\n")
+    for name, arguments in (("insert", ["-"]), ("info", [])):
+        result = run(name, *arguments, contract=contract, stdin="[1]\n")
+        assert said in result.stderr
+        assert (result.exit_code, result.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("implementation", ["cpp", "python"])

@@ -3,7 +3,7 @@
 from ._implementation import HEADER_SHA256, implementation, insert_state_blocks
 from ._version import __version__
 from .contract import StateTokens
-from .errors import StateTokenError
+from .errors import GGUFError, StateTokenError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEADER_SHA256",
+    "GGUFError",
     "Insertion",
     "StateTokenError",
     "StateTokens",

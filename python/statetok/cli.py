@@ -14,8 +14,9 @@ import shutil
 import stat
 import sys
 import time
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import groupby
@@ -48,35 +49,60 @@ PATIENCE = 1.0  # seconds before there is a progress bar
 def statetok() -> None:
     """State tokens for chat models: put the blocks in, take them out, look at them.
 
-    Give the contract of the model to every command: --contract FILE, or its five numbers.
+    Give the contract of the model to every command: --contract FILE, --gguf FILE, --tokenizer FILE
+    with --k, or its five numbers.
     """
 
 
 # -- options ---------------------------------------------------------------------------------
 
+
+def token(value: str) -> int | str:
+    """An id, or the text of a token whose id is looked up."""
+    try:
+        return int(value)
+    except ValueError:
+        return value
+
+
+FILE = click.Path(exists=True, dir_okay=False)
 EXISTING = click.Path(exists=True, dir_okay=False, allow_dash=True)
-FIELD = click.Option(
-    ["--field"],
-    default="input_ids",
-    show_default=True,
-    metavar="NAME",
-    help="The field with the ids, where a line is an object.",
-)
 CONTRACT: list[click.Parameter] = [
     click.Option(
         ["--contract"],
-        type=click.Path(exists=True, dir_okay=False),
+        type=FILE,
         metavar="FILE",
         help="A JSON object with the five numbers, named as the options below.",
     ),
+    click.Option(["--gguf"], type=FILE, metavar="FILE", help="A model file that says them."),
+    click.Option(
+        ["--tokenizer"],
+        type=FILE,
+        metavar="FILE",
+        help="A tokenizer.json, to encode and decode text with. Without another contract it says "
+        "all of the numbers but --k.",
+    ),
     click.Option(["--vocab"], type=int, help="Number of ids of the tokeniser."),
     click.Option(["--k"], type=int, help="Number of state tokens after an exchange."),
-    click.Option(["--eot"], type=int, help="The id of <|endoftext|>."),
-    click.Option(["--user"], type=int, help="The id of <|user|>."),
-    click.Option(["--assistant"], type=int, help="The id of <|assistant|>."),
+    click.Option(["--eot"], type=token, help="<|endoftext|>, or its id."),
+    click.Option(["--user"], type=token, help="<|user|>, or its id."),
+    click.Option(["--assistant"], type=token, help="<|assistant|>, or its id."),
 ]
+NUMBERS = ("vocab", "k", "eot", "user", "assistant")
+INPUT = click.Argument(["files"], nargs=-1, required=True, type=EXISTING, metavar="FILE...")
+
+
+def field(name: str, content: str) -> click.Option:
+    return click.Option(
+        ["--field"],
+        default=name,
+        show_default=True,
+        metavar="NAME",
+        help=f"The field with the {content}, where a line is an object.",
+    )
+
+
 REWRITE = [
-    click.Argument(["files"], nargs=-1, required=True, type=EXISTING, metavar="FILE..."),
     click.Option(
         ["-o", "--output"],
         default="-",
@@ -86,7 +112,6 @@ REWRITE = [
         help="Where to write, '-' for standard output. A file is replaced at the end, and only "
         "if all went well; it may be one of the inputs.",
     ),
-    FIELD,
     click.Option(
         ["--skip-invalid"],
         is_flag=True,
@@ -94,36 +119,58 @@ REWRITE = [
     ),
     *CONTRACT,
 ]
-SHOW = [
-    click.Argument(["file"], type=EXISTING),
-    FIELD,
-    click.Option(
-        ["--tokenizer"],
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="A tokenizer.json; text is then shown decoded, in quotes.",
-    ),
-    *CONTRACT,
-]
+IDS = field("input_ids", "ids")
 
 
-def contract_of(contract: str | None, **numbers: int | None) -> StateTokens:
+def contract_of(
+    contract: str | None, gguf: str | None, tokenizer: str | None, **given: int | str | None
+) -> StateTokens:
     """Make what the contract options say, or say what is wrong with them."""
-    given = {name: number for name, number in numbers.items() if number is not None}
-    lacking = ", ".join(f"--{name}" for name in numbers if name not in given)
-    if contract and given:
-        clash = ", ".join(f"--{name}" for name in given)
+    numbers: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    lacking = ", ".join(f"--{name}" for name in given if name not in numbers)
+    if contract and (gguf or numbers):
+        clash = ", ".join(f"--{name}" for name in [*["gguf"] * bool(gguf), *numbers])
         raise click.UsageError(f"Give --contract or the numbers, not both: {clash}.")
-    if not contract and lacking:
-        alternative = "" if given else "--contract FILE, or all of "
-        raise click.UsageError(f"The contract is missing: give {alternative}{lacking}.")
     try:
         if contract:
             return StateTokens.from_json(Path(contract).read_bytes())
-        return StateTokens(**given)
+        if gguf:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                made = StateTokens.from_gguf(gguf, **numbers)
+            for warning in said:
+                click.echo(f"Warning: {warning.message}", err=True)
+            return made
+        if tokenizer and lacking:
+            if "vocab" in numbers or "k" not in numbers:
+                raise click.UsageError(
+                    "The contract is missing: with --tokenizer give --k, and not --vocab; "
+                    "--eot, --user and --assistant where the tokens have other texts."
+                )
+            return StateTokens.from_tokenizer(load_tokenizer(tokenizer), **numbers)
+        if lacking:
+            others = "--contract FILE, --gguf FILE, --tokenizer FILE with --k, or all of "
+            raise click.UsageError(
+                f"The contract is missing: give {'' if numbers else others}{lacking}."
+            )
+        return StateTokens(**numbers)
     except (*REFUSALS, OSError) as error:
-        where = f" in {contract}" if contract else ""
+        source = contract or gguf or (tokenizer if lacking else None)
+        where = f" in {source}" if source else ""
         raise click.UsageError(f"The contract{where} is wrong: {reason(error)}.") from None
+
+
+def load_tokenizer(path: str) -> Tokenizer:
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError:
+        raise click.ClickException(
+            "--tokenizer needs the tokenizers library: pip install tokenizers"
+        ) from None
+    try:
+        return Tokenizer.from_file(path)
+    except Exception as error:  # the library raises no narrower one
+        raise click.BadParameter(f"{path}: {error}", param_hint="--tokenizer") from None
 
 
 # -- JSON Lines in ---------------------------------------------------------------------------
@@ -174,13 +221,11 @@ def _number(digits: str) -> float:
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
 
 
-def ids_in(record: Any, field: str) -> Any:
+def list_in(record: Any, field: str) -> Any:
     if isinstance(record, list):
         return record
     if not isinstance(record, dict):
-        raise TypeError(
-            f"a line must be a list of ids or an object with a list, not {reprlib.repr(record)}"
-        )
+        raise TypeError(f"a line must be a list, or an object with one, not {reprlib.repr(record)}")
     if field not in record:
         keys = ", ".join(repr(key[:20]) for key in list(record)[:5])
         raise ValueError(f"no field {field[:40]!r} in the object; it begins with: {keys or 'none'}")
@@ -204,25 +249,24 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def rewrite(
-    change: Callable[[StateTokens, Any], list[int]],
+    change: Callable[[Any], list[int]],
     files: Sequence[str],
     output: str,
     field: str,
     skip_invalid: bool,
-    **numbers: Any,
+    to: str | None = None,
 ) -> None:
-    """Write every line of `files` with its ids changed; the rest of a line stays."""
+    """Write every line of `files` with its list changed, as field `to`; the rest of it stays."""
     if not output:
         raise click.BadParameter("an empty name", param_hint="--output")
-    contract = contract_of(**numbers)
     skipped, listed = 0, []
     with plain_io_errors(), opened(output) as out, progress(files, output) as advance:
         for place, line in lines(files, advance):
             try:
                 record = parsed(line)
-                changed = change(contract, ids_in(record, field))
+                changed = change(list_in(record, field))
                 if isinstance(record, dict):
-                    record[field] = changed
+                    record = renamed(record, field, to or field) | {to or field: changed}
                 else:
                     record = changed
                 text = _encode(record)
@@ -240,6 +284,12 @@ def rewrite(
         more = [f"and {skipped - LISTED} more"] if skipped > LISTED else []
         head = f"Skipped {skipped} bad line{'s' if skipped > 1 else ''}:"
         click.echo("\n".join([head, *listed, *more]), err=True)
+
+
+def renamed(record: dict[str, Any], field: str, to: str) -> dict[str, Any]:
+    if to != field and to in record:
+        raise ValueError(f"the object has a field {to[:40]!r} already")
+    return {to if key == field else key: value for key, value in record.items()}
 
 
 @contextmanager
@@ -311,54 +361,135 @@ def progress(paths: Sequence[str], output: str) -> Iterator[Callable[[int], None
         bar.stop()
 
 
-@statetok.command(params=REWRITE)
-def insert(**how: Any) -> None:
+@statetok.command(params=[INPUT, IDS, *REWRITE])
+def insert(files: Any, output: str, field: str, skip_invalid: bool, **contract: Any) -> None:
     """Insert the state blocks into the ids of JSON Lines.
 
     A line of FILE is a list of ids, or an object with such a list in a field; its other fields
     are kept (numbers as 64-bit floats, unless they are whole). '-' reads standard input. A bad
     line ends the run with exit status 1, and then OUT is left as it was.
     """
-    rewrite(StateTokens.insert, **how)
+    rewrite(contract_of(**contract).insert, files, output, field, skip_invalid)
 
 
-@statetok.command(params=REWRITE)
-def strip(**how: Any) -> None:
+@statetok.command(params=[INPUT, IDS, *REWRITE])
+def strip(files: Any, output: str, field: str, skip_invalid: bool, **contract: Any) -> None:
     """Leave the state ids out of the ids of JSON Lines.
 
     What remains is what the tokeniser can decode; an <|endoftext|> stays, also one that 'insert'
     added. FILE, OUT and bad lines are as for 'insert'.
     """
-    rewrite(StateTokens.strip, **how)
+    rewrite(contract_of(**contract).strip, files, output, field, skip_invalid)
+
+
+@statetok.command(
+    params=[
+        INPUT,
+        field("messages", "messages"),
+        click.Option(
+            ["--prefix"],
+            multiple=True,
+            type=token,
+            help="A token in front of each chat, e.g. a begin of sequence; may be repeated.",
+        ),
+        click.Option(
+            ["--add-generation-prompt"], is_flag=True, help="End with <|assistant|>, for a reply."
+        ),
+        click.Option(["--continue-final-message"], is_flag=True, help="Leave the last reply open."),
+        *REWRITE,
+    ]
+)
+def encode(
+    files: Any,
+    output: str,
+    field: str,
+    skip_invalid: bool,
+    prefix: tuple[int | str, ...],
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+    **contract: Any,
+) -> None:
+    """Encode the chats of JSON Lines, with control ids and state blocks; needs --tokenizer.
+
+    A line of FILE is a list of messages, or an object with such a list in a field. A message is
+    {"role": "user" or "assistant", "content": "..."}. The ids take the place of the messages, as
+    'input_ids'. No text can forge a turn: what spells a control token is encoded as text. FILE,
+    OUT and bad lines are else as for 'insert'.
+    """
+    if not contract["tokenizer"]:
+        raise click.UsageError("'encode' needs --tokenizer FILE.")
+    made = contract_of(**contract)
+    tokenizer = load_tokenizer(contract["tokenizer"])
+    tokenizer.encode_special_tokens = True  # as text, that is
+    start = []
+    for each in prefix:
+        id = each if isinstance(each, int) else tokenizer.token_to_id(each)
+        if id is None:
+            raise click.BadParameter(f"no token {each!r}", param_hint="--prefix")
+        start.append(id)
+
+    def ids_of(messages: Any) -> list[int]:
+        return made.encode_chat(
+            messages,
+            lambda text: tokenizer.encode(text, add_special_tokens=False).ids,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            system_prefix=start,
+        )
+
+    rewrite(ids_of, files, output, field, skip_invalid, to="input_ids")
 
 
 # -- for a person to look at -----------------------------------------------------------------
 
-#: An id of the answer, and its index in the input; ``None`` for one that was inserted.
-Placed = tuple[int, int | None]
+
+@statetok.command(params=[INPUT, IDS, *CONTRACT])
+def check(files: Any, field: str, **contract: Any) -> None:
+    """Check that the ids of JSON Lines have all their state blocks.
+
+    Every line that lacks one, has a wrong one or is no sequence at all is named with the place;
+    the exit status is then 1. FILE is as for 'insert'.
+    """
+    made = contract_of(**contract)
+    checked = bad = 0
+    with plain_io_errors(), progress(files, "") as advance:
+        for place, line in lines(files, advance):
+            checked += 1
+            try:
+                made.check(list_in(parsed(line), field))
+            except REFUSALS as error:
+                bad += 1
+                if bad <= LISTED:
+                    click.echo(f"{place}: {reason(error)}")
+        sys.stdout.flush()
+    if bad > LISTED:
+        click.echo(f"and {bad - LISTED} more")
+    if bad:
+        raise click.ClickException(f"{bad} of {checked} lines are wrong")
+    click.echo(f"{checked} lines, all with their state blocks")
 
 
-@statetok.command(params=SHOW)
-def show(file: str, field: str, tokenizer: str | None, **numbers: Any) -> None:
+@statetok.command(params=[click.Argument(["file"], type=EXISTING), IDS, *CONTRACT])
+def show(file: str, field: str, **contract: Any) -> None:
     """Show the conversations of JSON Lines as the engine sees them.
 
     Every turn starts a line, with its position in the input in the margin. What 'insert' would
     add is marked with '+', S0 S1 .. are the state ids, and a long run of ids is shortened.
     In a sequence that is refused the place is pointed at; the exit status is then 1.
     """
-    contract = contract_of(**numbers)
+    made, tokenizer = contract_of(**contract), contract["tokenizer"]
     if isinstance(sys.stdout, TextIOWrapper):  # a terminal may not have every character
         sys.stdout.reconfigure(errors="backslashreplace")
     console = Console()
     console.width = max(console.width, 1) if console.width else 80  # COLUMNS may say 0
-    wording = Wording(contract, load_tokenizer(tokenizer) if tokenizer else None)
+    wording = Wording(made, load_tokenizer(tokenizer) if tokenizer else None)
     shown = bad = 0
     with plain_io_errors():
         for place, line in lines([file], lambda _: None):
             ids: Any = None
             try:
-                ids = ids_in(parsed(line), field)
-                out = contract.insert(ids)
+                ids = list_in(parsed(line), field)
+                out, sources = made.insert_with_sources(ids)
             except REFUSALS as error:
                 bad += 1
                 console.print(Text(f"{place}: {reason(error)}", "bold red"))
@@ -367,25 +498,12 @@ def show(file: str, field: str, tokenizer: str | None, **numbers: Any) -> None:
             else:
                 title = f"{place}: {len(ids)} ids in, {len(out)} out"
                 console.print(Text(title, "bold"))
-                for text in conversation(ids, out, wording, console):
+                for text in conversation(out, sources, wording, console):
                     console.print(text)
             shown += 1
             console.print()
     if bad:
         raise click.ClickException(f"{bad} of {shown} lines cannot be used")
-
-
-def load_tokenizer(path: str) -> Tokenizer:
-    try:
-        from tokenizers import Tokenizer
-    except ModuleNotFoundError:
-        raise click.ClickException(
-            "--tokenizer needs the tokenizers library: pip install tokenizers"
-        ) from None
-    try:
-        return Tokenizer.from_file(path)
-    except Exception as error:  # the library raises no narrower one
-        raise click.BadParameter(f"{path}: {error}", param_hint="--tokenizer") from None
 
 
 class Wording:
@@ -433,18 +551,19 @@ def shortened(words: list[str]) -> str:
 
 
 def conversation(
-    ids: list[int], out: list[int], wording: Wording, console: Console
+    ids: list[int], sources: list[int], wording: Wording, console: Console
 ) -> Iterator[Text]:
     """Yield the screen lines of a conversation, with positions in the input in the margin."""
-    contract = wording.contract
-    styles = {contract.user: "cyan", contract.assistant: "green"}
-    margin = len(str(len(ids)))
+    styles = {"user": "cyan", "assistant": "green", None: ""}
+    margin = len(str(max(sources, default=0) + 1))
 
-    def run_of(each: Placed) -> tuple[str, bool]:
-        return wording.kind(each[0]), each[1] is None
+    def run_of(each: tuple[int, int]) -> tuple[str, bool]:
+        return wording.kind(each[0]), each[1] < 0
 
-    for line in turns(placed(ids, out), contract):
-        text = Text(style=styles.get(line[0][0], ""))
+    placed = list(zip(ids, sources, strict=True))
+    for turn in wording.contract.turns(ids):
+        line = placed[turn.start : turn.stop]
+        text = Text(style=styles[turn.role])
         for (kind, inserted), run in groupby(line, run_of):
             words = wording.words(kind, [id for id, _ in run], "+" if inserted else "")
             text.append(" " if text else "").append(words, "bold yellow" if inserted else "")
@@ -452,32 +571,6 @@ def conversation(
         for part in text.wrap(console, max(console.width - margin - 1, 1), overflow="fold"):
             yield Text.assemble((f"{position:>{margin}} ", "dim"), part)
             position = ""
-
-
-def placed(ids: list[int], out: list[int]) -> Iterator[Placed]:
-    """Say where every id of `out` comes from: `insert` only adds, so one walk finds it."""
-    position = 0
-    for id in out:
-        if position < len(ids) and ids[position] == id:
-            yield id, position
-            position += 1
-        else:
-            yield id, None
-
-
-def turns(sequence: Iterable[Placed], contract: StateTokens) -> Iterator[list[Placed]]:
-    """Start a line at every user and assistant id, and after an eot and its state ids."""
-    line: list[Placed] = []
-    ended = False
-    for id, position in sequence:
-        is_state = contract.is_state_id(id)
-        if line and (id in (contract.user, contract.assistant) or (ended and not is_state)):
-            yield line
-            line = []
-        line.append((id, position))
-        ended = is_state or id == contract.eot
-    if line:
-        yield line
 
 
 def neighbours(ids: Any, error: Exception, wording: Wording, width: int) -> Text | None:
@@ -505,17 +598,31 @@ def neighbours(ids: Any, error: Exception, wording: Wording, width: int) -> Text
 # -- about -----------------------------------------------------------------------------------
 
 
-@statetok.command(params=CONTRACT)
-def info(**numbers: Any) -> None:
-    """Show what is installed and, where its options are given, the contract in use."""
+@statetok.command(
+    params=[click.Argument(["model"], type=FILE, metavar="[MODEL.GGUF]", required=False), *CONTRACT]
+)
+def info(model: str | None, **contract: Any) -> None:
+    """Show what is installed and, where it is given, the contract in use.
+
+    Of a MODEL.GGUF the five numbers are shown with where each comes from.
+    """
     facts = {"statetok": __version__, "implementation": implementation, "header": HEADER_SHA256}
     if implementation == "cpp":
         from ._core import compiler
 
         facts["compiler"] = compiler
     facts["python"] = f"{platform.python_implementation()} {platform.python_version()}"
-    if any(number is not None for number in numbers.values()):
-        facts["contract"] = repr(contract_of(**numbers))
+    contract["gguf"] = model or contract["gguf"]
+    if any(value is not None for value in contract.values()):
+        facts["contract"] = repr(contract_of(**contract))
+    if contract["gguf"] and not contract["contract"]:
+        from . import gguf
+
+        given = {name: contract[name] for name in NUMBERS if contract[name] is not None}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said above
+            found = gguf.numbers(contract["gguf"], **given)
+        facts |= {name: f"{each.number:<11} {each.source}" for name, each in found.items()}
     with plain_io_errors():
         for name, fact in facts.items():
             click.echo(f"{name:14}  {fact}")

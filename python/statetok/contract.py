@@ -20,6 +20,7 @@ from .errors import StateTokenError, with_likely_cause
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from os import PathLike
     from typing import Any, NoReturn, Self, overload
 
     import numpy as np
@@ -164,6 +165,88 @@ class StateTokens:
                 f"a contract has the fields {', '.join(_FIELDS)}, once each; found: {shown}"
             )
         return cls(**dict(found))
+
+    # -- from what a model comes with --------------------------------------------------------
+
+    @classmethod
+    def from_gguf(
+        cls,
+        path: str | PathLike[str],
+        *,
+        user: str | int = "<|user|>",
+        assistant: str | int = "<|assistant|>",
+        eot: str | int = "<|endoftext|>",
+        vocab: int | None = None,
+        k: int | None = None,
+    ) -> Self:
+        """Make a contract from a GGUF model file, versions 2 and 3.
+
+        Only the metadata is read, and nothing is guessed: what the file says twice must agree.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; of a model in parts the first one.
+        user, assistant, eot : str or int
+            The texts of the control tokens in ``tokenizer.ggml.tokens``, or their ids.
+        vocab : int, optional
+            By default the number of ``tokenizer.ggml.tokens``.
+        k : int, optional
+            By default ``paperkiln.state_tokens.k``, and 0 where the file has no such key.
+
+        Raises
+        ------
+        GGUFError
+            If the file is damaged or no GGUF file; lacks a number or a text; or contradicts the
+            numbers: ``{architecture}.vocab_size`` is neither vocab nor vocab + k, or
+            ``token_embd.weight`` has fewer than vocab + k rows.
+        OSError
+            If it cannot be read.
+        TypeError
+            If a number that was given is no int.
+
+        Warns
+        -----
+        UserWarning
+            If ``tokenizer.ggml.eos_token_id`` is another id than `eot`.
+        """
+        from . import gguf
+
+        found = gguf.numbers(path, eot=eot, user=user, assistant=assistant, vocab=vocab, k=k)
+        return cls(**{name: each.number for name, each in found.items()})
+
+    @classmethod
+    def from_tokenizer(
+        cls,
+        tokenizer: Any,
+        k: int,
+        *,
+        user: str | int = "<|user|>",
+        assistant: str | int = "<|assistant|>",
+        eot: str | int = "<|endoftext|>",
+    ) -> Self:
+        """Make a contract from a tokeniser of transformers or tokenizers.
+
+        Parameters
+        ----------
+        tokenizer : PreTrainedTokenizerBase or tokenizers.Tokenizer
+            Its number of tokens is vocab, added tokens counted: ``len(tokenizer)``.
+        k : int
+            Number of state tokens after an exchange.
+        user, assistant, eot : str or int
+            The texts of the control tokens, or their ids.
+
+        Raises
+        ------
+        ValueError
+            If the tokeniser lacks one of the texts or has gaps between its ids, or the numbers
+            make no contract.
+        TypeError
+            If it is another kind of tokeniser.
+        """
+        from .tokenizer import numbers
+
+        return cls(*numbers(tokenizer, k, eot=eot, user=user, assistant=assistant))
 
     # -- state ids ---------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["StateTokenError"]
+__all__ = ["GGUFError", "StateTokenError"]
 
 
 class StateTokenError(ValueError):
@@ -40,6 +40,10 @@ class StateTokenError(ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         # The default would call the class with the message alone.
         return type(self), (str(self), self.position), self.__dict__
+
+
+class GGUFError(ValueError):
+    """A model file that is damaged, or that does not say what its contract is."""
 
 
 def from_header(what: str, vocab: int, k: int) -> ValueError:

@@ -5,6 +5,7 @@ used: an eot after every reply, and nowhere else.
 """
 
 import json
+from functools import partial
 from importlib.resources import files
 from itertools import groupby
 from typing import NamedTuple
@@ -33,6 +34,14 @@ class Chat(NamedTuple):
     replies: int  # each ends an exchange: see `messages_of`
     ends_with_reply: bool
     ids: list[int]
+    messages: list[tuple[str, str]]
+
+    @property
+    def as_rendered(self) -> list[tuple[str, str]]:
+        """The messages as the template takes them: it drops the space at the end of a reply."""
+        return [
+            (role, text.rstrip() if role == "assistant" else text) for role, text in self.messages
+        ]
 
     @property
     def without_eots(self) -> list[int]:
@@ -85,6 +94,7 @@ def chats(request, render) -> list[Chat]:
                 replies=roles.count("assistant"),
                 ends_with_reply=roles[-1] == "assistant",
                 ids=render(messages),
+                messages=messages,
             )
         )
     return out
@@ -170,5 +180,70 @@ def test_an_array_gets_the_same_ids(chats, insert):
     for chat in chats:
         result = insert(np.array(chat.ids, np.int32))
         if result.dtype != np.int32 or result.tolist() != insert(chat.ids):
+            wrong.append(chat.name)
+    assert not wrong
+
+
+# -- what is derived -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def contract(impl):
+    return StateTokens(*CONTRACT)
+
+
+def test_turn_by_turn_is_as_in_one(chats, contract):
+    wrong = []
+    for chat in chats:
+        stream, out = contract.stream(), []
+        for turn in contract.turns(chat.ids):
+            prompt, last = chat.ids[turn.start : turn.stop - 1], chat.ids[turn.stop - 1]
+            out += stream.push(prompt) + stream.push(last)
+        stream.finish()
+        if out != chat.with_blocks or stream.position != len(chat.ids):
+            wrong.append(chat.name)
+    assert not wrong
+
+
+def test_stopped_replies_are_closed_when_they_stop_or_by_the_next_user(chats, contract):
+    wrong = []
+    for chat in chats:
+        at_once, later, stopped, out = contract.stream(), contract.stream(), [], []
+        for turn in contract.turns(chat.without_eots):
+            ids = chat.without_eots[turn.start : turn.stop]
+            out += later.push(ids)
+            stopped += at_once.push(ids) + (
+                at_once.close_turn() if turn.role == "assistant" else []
+            )
+        # A chat that ends with a user ends with a reply without text, and that is closed too.
+        closed = chat.with_blocks if chat.ends_with_reply else [*chat.with_blocks, EOT, *BLOCK]
+        if out != chat.with_last_reply_open or stopped != closed:
+            wrong.append(chat.name)
+    assert not wrong
+
+
+def test_encode_chat_writes_what_the_template_writes(chats, contract, tekken):
+    encode = partial(tekken.encode, bos=False, eos=False)
+    wrong = []
+    for chat in chats:
+        messages = [{"role": role, "content": text} for role, text in chat.as_rendered]
+        ids = contract.encode_chat(
+            messages,
+            encode,
+            add_generation_prompt=not chat.ends_with_reply,
+            system_prefix=[tekken.bos_id],
+        )
+        if ids != chat.with_blocks:
+            wrong.append(chat.name)
+    assert not wrong
+
+
+def test_the_mask_covers_the_replies(chats, contract, tekken):
+    encode = partial(tekken.encode, bos=False, eos=False)
+    wrong = []
+    for chat in chats:
+        replies = [text for role, text in chat.as_rendered if role == "assistant"]
+        mask = contract.assistant_mask(np.array(chat.with_blocks))
+        if mask.sum() != sum(len(encode(text)) + 1 for text in replies):  # and the eot of each
             wrong.append(chat.name)
     assert not wrong

@@ -863,7 +863,7 @@ def test_a_contract_from_a_model(run, model_gguf):
     ],
 )
 def test_contract_faults_of_a_model(run, tmp_path, model_gguf, contract, said):
-    (tmp_path / "text").write_text("{}\n")
+    (tmp_path / "text").write_text("{}\n" * 9)
     for name, arguments in (("insert", ["-"]), ("info", [])):
         result = run(name, *arguments, contract=contract, stdin="[1]\n")
         assert said in result.stderr

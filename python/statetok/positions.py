@@ -64,8 +64,8 @@ class Insertion(NamedTuple, Generic[Ids]):
             raise TypeError(f"fill must be one value, not {described(fill)}")
         if is_tensor(values):
             torch: Any = sys.modules["torch"]
-            sources = torch.as_tensor(self.sources, device=values.device)
-            filled = values.new_empty(())
+            sources = torch.as_tensor(self.sources, device="cpu")
+            filled = values.new_empty((), device="cpu")
             exact = not (filled.is_floating_point() or filled.is_complex())
         elif hasattr(values, "__array__"):
             import numpy
@@ -75,7 +75,7 @@ class Insertion(NamedTuple, Generic[Ids]):
             sources = numpy.asarray(self.sources, numpy.int64)
             filled = numpy.empty((), values.dtype)
             exact = filled.dtype.kind in "iub"
-        elif isinstance(values, (str, bytes)) or not hasattr(values, "__getitem__"):
+        elif isinstance(values, (str, bytes, dict)) or not hasattr(values, "__getitem__"):
             raise TypeError(f"values must be a sequence, not {described(values)}")
         else:
             places = [int(source) for source in self.sources]
@@ -88,8 +88,12 @@ class Insertion(NamedTuple, Generic[Ids]):
             exact = True
         if exact and filled.item() != fill:
             raise ValueError(f"fill is {described(fill)}: values of {values.dtype} cannot hold it")
+        inserted = (sources < 0).nonzero()
+        if is_tensor(values):
+            sources, filled = sources.to(values.device), filled.to(values.device)
+            inserted = inserted.flatten().to(values.device)
         out = values[sources]  # of an id that was inserted the last value, for now
-        out[sources < 0] = filled
+        out[inserted] = filled
         return out
 
     @staticmethod

@@ -283,3 +283,54 @@ def test_torch_half_imported_is_no_trouble(insert, monkeypatch):
     assert insert(tuple(GIVEN)) == EXPECTED
     with pytest.raises(TypeError, match="must be an int, not None"):
         insert([None])
+
+
+# -- what stands where, and turn by turn -------------------------------------------------------
+
+
+@pytest.fixture
+def contract(impl):
+    return StateTokens(*CONTRACT)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_sources_and_what_they_carry(contract, dtype):
+    insertion = contract.insert_with_sources(torch.tensor(GIVEN, dtype=dtype))
+    assert_is_tensor(insertion.ids, dtype, EXPECTED)
+    assert_is_tensor(insertion.sources, torch.int64, [0, 1, 2, 3, 4, -1, -1, -1, -1, 5, 6])
+    labels = insertion.carry(torch.arange(7), fill=-100)
+    assert_is_tensor(labels, torch.int64, [0, 1, 2, 3, 4, *[-100] * 4, 5, 6])
+    rows = insertion.carry(torch.ones(7, 2, dtype=torch.bfloat16), fill=0.1)
+    assert (rows.shape, rows.dtype) == ((11, 2), torch.bfloat16)
+    assert rows[5:9].eq(torch.tensor(0.1, dtype=torch.bfloat16)).all()
+    assert insertion.carry([*"abcdefg"], fill=None)[4:6] == ["e", None]
+    assert contract.insert_with_sources(GIVEN).carry(torch.arange(7), -100).equal(labels)
+
+
+def test_carry_stays_on_the_device(contract):
+    carried = contract.insert_with_sources(GIVEN).carry(torch.empty(7, device="meta"), 0.0)
+    assert (carried.device.type, carried.shape) == ("meta", (11,))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"), [(torch.uint8, -100), (torch.int64, 0.5), (torch.bool, -100)], ids=str
+)
+def test_carry_refuses_a_fill_that_does_not_fit(contract, dtype, fill):
+    with pytest.raises(ValueError, match="cannot hold it"):
+        contract.insert_with_sources(GIVEN).carry(torch.zeros(7, dtype=dtype), fill)
+
+
+def test_the_mask_is_a_tensor(contract):
+    mask = contract.assistant_mask(torch.tensor(EXPECTED))
+    assert_is_tensor(mask, torch.bool, [False] * 3 + [True] * 2 + [False] * 6)
+    assert contract.turns(torch.tensor(EXPECTED)) == contract.turns(EXPECTED)
+    contract.check(torch.tensor(EXPECTED))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_a_stream_gives_tensors_back(contract, dtype):
+    stream = contract.stream()
+    assert_is_tensor(stream.push(torch.tensor(GIVEN[:4], dtype=dtype)), dtype, GIVEN[:4])
+    assert stream.push(torch.tensor(EOT, dtype=dtype)) == EXPECTED[4:9]
+    assert_is_tensor(stream.push(torch.tensor(GIVEN[5:], dtype=dtype)), dtype, GIVEN[5:])
+    assert_is_tensor(stream.push(torch.tensor([])), torch.float32, [])

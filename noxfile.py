@@ -43,6 +43,8 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session
 def integration(session: nox.Session) -> None:
-    """Real chats through a real tokeniser, and torch: heavy, so not among the default ones."""
-    session.install(".[test]", "chitchat-dataset", "mistral-common", "torch==2.13.0")
+    """Real chats, tokenisers, torch and a server: heavy, so not among the default ones."""
+    data = ("chitchat-dataset", "mistral-common", "tiktoken")
+    serving = ("torch==2.13.0", "transformers>=5.25", "fastapi", "uvicorn", "openai")
+    session.install(".[test]", *data, *serving)
     session.run("pytest", "tests/integration", *session.posargs)

@@ -729,6 +729,8 @@ def chat_json(tmp_path):
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(words[:3])
     tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 5)])
+    tokenizer.enable_truncation(1)  # which would lose text,
+    tokenizer.enable_padding(length=4)  # and this add ids that are none of it
     tokenizer.save(str(tmp_path / "chat.json"))
     return ["--tokenizer", "chat.json", "--k", "2"]
 
@@ -772,6 +774,7 @@ def test_encode_reads_no_token_out_of_a_text(run, chat_json):
         ([CHAT[1]], "message 0 is of the assistant and follows no user"),
         ({"messages": CHAT, "input_ids": []}, "the object has a field 'input_ids' already"),
         ({"text": "a"}, "no field 'messages' in the object; it begins with: 'text'"),
+        ([{"role": "user", "content": "\ud800"}], ""),
     ],
 )
 def test_encode_bad_lines(run, chat_json, line, said):

@@ -421,6 +421,8 @@ def encode(
     made = contract_of(**contract)
     tokenizer = load_tokenizer(contract["tokenizer"])
     tokenizer.encode_special_tokens = True  # as text, that is
+    tokenizer.no_truncation()  # whatever the file says, every text is encoded whole
+    tokenizer.no_padding()
     start = []
     for each in prefix:
         id = each if isinstance(each, int) else tokenizer.token_to_id(each)

@@ -616,7 +616,7 @@ class StateTokens:
             What else is in them is not looked at.
         encode : callable
             Makes ids of a str: a sequence of int, an array, or an object with ``ids``. It must
-            neither add ids of its own nor read special tokens in the text, e.g.
+            not cut the text short, add ids of its own, or read special tokens in it, e.g.
             ``partial(tokenizer.encode, add_special_tokens=False, split_special_tokens=True)``
             with transformers.
         add_generation_prompt : bool

@@ -349,7 +349,7 @@ def test_output_to_what_is_no_regular_file(start, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     pipe = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     process = start("insert", "-", "-o", "pipe")
-    process.communicate(b"[1]\n", 20)
+    process.communicate(b"[1]\n", 120)
     assert os.read(pipe, 100) == b"[1]\n"
     os.close(pipe)
     assert process.returncode == 0
@@ -360,7 +360,7 @@ def test_output_to_what_is_no_regular_file(start, tmp_path):
 def test_full_disk(start, name):
     with open("/dev/full", "wb") as full:
         process = start(name, "-", stdout=full)
-        _, said = process.communicate(b"[1]\n", 20)
+        _, said = process.communicate(b"[1]\n", 120)
     assert said == b"Error: [Errno 28] No space left on device\n"
     assert process.returncode == 1
 
@@ -414,7 +414,7 @@ def test_nohup_is_respected(start, tmp_path):
     process.stdin.flush()
     assert process.stdout.readline()
     process.send_signal(signal.SIGHUP)
-    process.communicate(None, 20)
+    process.communicate(None, 120)
     assert process.returncode == 0
 
 
@@ -463,7 +463,7 @@ def terminal():
 def test_show_on_a_narrow_terminal(start, terminal):
     theirs, read = terminal
     process = start("show", "-", stdout=theirs)
-    process.communicate(b"[1, 50, 2, 51, 52, 53, 54, 55, 1]\n", 20)
+    process.communicate(b"[1, 50, 2, 51, 52, 53, 54, 55, 1]\n", 120)
     seen = read()
     assert "\x1b[36m<|user|>" in seen
     assert "\x1b[32m<|assistant|>" in seen
@@ -501,7 +501,7 @@ def test_progress(start, terminal, tmp_path, before, to_terminal, bar):
     (tmp_path / "in").write_text("[1]\n" * 500)
     theirs, read = terminal
     process = start("insert", "in", before=before, **dict.fromkeys(to_terminal, theirs))
-    _, said = process.communicate(None, 20)
+    _, said = process.communicate(None, 120)
     seen = read()
     assert ("2.0/2.0" in seen) == bar
     assert ("\x1b" in seen) == bar
@@ -670,7 +670,7 @@ def test_show_decoded_without_state_tokens(run, tokenizer_json):
 def test_show_where_the_terminal_lacks_characters(start, tokenizer_json):
     in_ascii = "sys.stdout.reconfigure(encoding='ascii', errors='strict')"
     process = start("show", "-", "--tokenizer", tokenizer_json, before=in_ascii)
-    shown, said = process.communicate(b"[53]\n", 20)
+    shown, said = process.communicate(b"[53]\n", 120)
     assert b"\n0 '\\u65e5\\u672c'\n" in shown
     assert (process.returncode, said) == (0, b"")
 

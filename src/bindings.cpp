@@ -310,7 +310,7 @@ bool is_array(const py::object& ids) {
 
 template <typename Id, typename Offset>
 py::object insert_rows(const py::array& values, const py::array& offsets, const Contract& c,
-                       std::size_t threads) {
+                       std::size_t threads, bool with_sources) {
   const auto size = static_cast<std::size_t>(values.size());
   const Ragged<Id, Offset> rows(static_cast<const Id*>(values.data()), size,
                                 static_cast<const Offset*>(offsets.data()),
@@ -333,25 +333,33 @@ py::object insert_rows(const py::array& values, const py::array& offsets, const 
   if (new_size > static_cast<std::size_t>(std::numeric_limits<Offset>::max()))
     raise(import_attr("statetok._inputs", "too_many")(new_size, offsets.dtype()));
   py::array new_values(values.dtype(), static_cast<py::ssize_t>(new_size));
+  py::object sources = py::none();
+  std::int64_t* places = nullptr;
+  if (with_sources) {
+    py::array_t<std::int64_t> made(static_cast<py::ssize_t>(new_size));
+    places = made.mutable_data();
+    sources = std::move(made);
+  }
   {
     const Unlocked unlocked(size);
-    rows.apply(parts, static_cast<Id*>(new_values.mutable_data()), ends);
+    rows.apply(parts, static_cast<Id*>(new_values.mutable_data()), ends, places);
   }
   for (const Part& part : parts)
     if (part.fault) std::rethrow_exception(part.fault);
-  return py::make_tuple(new_values, new_offsets);
+  return py::make_tuple(new_values, new_offsets, sources);
 }
 
 // The arrays are plain and their offsets are checked: StateTokens.insert_ragged sees to it.
 py::object insert_ragged(const py::array& values, const py::array& offsets, const py::object& vocab,
                          const py::object& k, const py::object& eot, const py::object& user,
-                         const py::object& assistant, std::size_t threads) {
+                         const py::object& assistant, std::size_t threads, bool sources) {
   const Contract c = contract(vocab.ptr(), k.ptr(), eot.ptr(), user.ptr(), assistant.ptr());
   py::object result;
   with_id_type(values, [&](auto id) {
     using Id = decltype(id);
-    result = offsets.itemsize() == 4 ? insert_rows<Id, std::int32_t>(values, offsets, c, threads)
-                                     : insert_rows<Id, std::int64_t>(values, offsets, c, threads);
+    result = offsets.itemsize() == 4
+                 ? insert_rows<Id, std::int32_t>(values, offsets, c, threads, sources)
+                 : insert_rows<Id, std::int64_t>(values, offsets, c, threads, sources);
   });
   return result;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <stdexcept>
 #include <thread>
@@ -53,10 +54,14 @@ class Ragged {
     return parts;
   }
 
-  // Copies the rows with what was added; `ends` is what `plan` was given as `added`.
-  void apply(std::vector<Part>& parts, Id* to, Offset* ends) const {
+  // Copies the rows with what was added; `ends` is what `plan` was given as `added`. `sources`, if
+  // it is wanted, gets the place in the whole array of each id, -1 for one that was added.
+  void apply(std::vector<Part>& parts, Id* to, Offset* ends, std::int64_t* sources) const {
     ends[0] = 0;
-    in_threads(parts, [&](Part& part) { apply(part, to + part.begin + part.added_before, ends); });
+    in_threads(parts, [&](Part& part) {
+      const std::size_t first = part.begin + part.added_before;
+      apply(part, to + first, ends, sources == nullptr ? nullptr : sources + first);
+    });
   }
 
  private:
@@ -103,11 +108,12 @@ class Ragged {
     if (begin != part.end) throw Changed();
   }
 
-  void apply(Part& part, Id* to, Offset* ends) const {
+  void apply(Part& part, Id* to, Offset* ends, std::int64_t* sources) const {
     for (std::size_t row = part.first_row; row < part.end_row; ++row)
       ends[row + 1] += offsets_[row + 1] + static_cast<Offset>(part.added_before);
     if (part.keeps_edits) {
       statetok::apply(part.plan.edits, part.plan.ids.data(), ids_, part.begin, part.end, to);
+      if (sources != nullptr) apply_to_places(part.plan.edits, part.begin, part.end, sources);
       return;
     }
     const Id* const result_end = to + (part.end - part.begin) + part.plan.added;
@@ -118,6 +124,7 @@ class Ragged {
       const std::size_t end = take_row(asking, part, begin, plan);
       if (end - begin + plan.added > static_cast<std::size_t>(result_end - to)) throw Changed();
       to = statetok::apply(plan.edits, plan.ids.data(), ids_, begin, end, to);
+      if (sources != nullptr) sources = apply_to_places(plan.edits, begin, end, sources);
       begin = end;
     }
     if (to != result_end) throw Changed();

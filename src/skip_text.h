@@ -475,4 +475,18 @@ Item* apply(const Edits& edits, const Added* added, const Item* from, std::size_
   return std::copy(from + begin, from + end, to);
 }
 
+// The same of where items come from: writes their places in `from`, and -1 for what was added.
+inline std::int64_t* apply_to_places(const Edits& edits, std::size_t begin, std::size_t end,
+                                     std::int64_t* to) {
+  const auto places = [&](std::size_t stop) {
+    for (; begin < stop; ++begin) *to++ = static_cast<std::int64_t>(begin);
+  };
+  for (const Edit& edit : edits) {
+    places(edit.before);
+    to = std::fill_n(to, edit.count, std::int64_t{-1});
+  }
+  places(end);
+  return to;
+}
+
 }  // namespace statetok

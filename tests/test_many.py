@@ -222,6 +222,50 @@ def test_several_callers_at_once(contract):
     in_eight_threads(work)
 
 
+# -- with sources -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset_dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
+def test_sources(contract, dtype, offset_dtype):
+    values, offsets = ragged(ROWS, dtype, offset_dtype)
+    insertion, new_offsets = contract.insert_ragged_with_sources(values, offsets)
+    assert insertion.ids.dtype == dtype
+    assert new_offsets.dtype == offset_dtype
+    assert unragged(insertion.ids, new_offsets) == EXPECTED
+    assert insertion.sources.dtype == np.int64
+    assert unragged(insertion.sources, new_offsets) == [
+        [0, 1, 2, 3, 4, -1, -1],
+        [],
+        [5],
+        [6, 7, -1, -1, -1, 8],
+        [9, 10, 11, 12, 13],
+    ]
+    assert insertion.carry(values, 99).tolist()[5:9] == [99, 99, 7, 1]
+
+
+@pytest.mark.parametrize("rows", [long_rows(1500), [[1, 2, 0, 1, 2, 1]] * 20_000, [], [[]]])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sources_say_what_was_given_and_what_was_not(contract, rows, threads):
+    values, offsets = ragged(rows)
+    plain, expected = contract.insert_ragged(values, offsets)
+    (ids, sources), new_offsets = contract.insert_ragged_with_sources(
+        values, offsets, threads=threads
+    )
+    assert (ids == plain).all()
+    assert (new_offsets == expected).all()
+    assert sources[sources >= 0].tolist() == list(range(values.size))
+    assert (ids[sources >= 0] == values).all()
+    inserted = ids[sources < 0]
+    assert ((inserted == 0) | (inserted >= 100)).all()
+
+
+def test_sources_of_what_is_refused(contract):
+    with pytest.raises(StateTokenError, match=r"^token id -1 at position 1 is neg") as refusal:
+        contract.insert_ragged_with_sources(*ragged([[5], [6, -1]]))
+    assert refusal.value.row == 1
+
+
 # -- batch ------------------------------------------------------------------------------------
 
 

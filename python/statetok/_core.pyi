@@ -22,7 +22,8 @@ def insert_ragged(
     user: int,
     assistant: int,
     threads: int,
-) -> tuple[Any, Any]: ...
+    sources: bool,
+) -> tuple[Any, Any, Any]: ...
 
 @disjoint_base
 class StreamBase:

@@ -363,6 +363,38 @@ class StateTokens:
         MemoryError
             If the result does not fit in memory.
         """
+        new_values, new_offsets, _ = self._ragged(values, offsets, threads, False)
+        return new_values, new_offsets
+
+    def insert_ragged_with_sources(
+        self, values: NDArray[Int], offsets: NDArray[Offset], *, threads: int | None = None
+    ) -> tuple[Insertion[NDArray[Int]], NDArray[Offset]]:
+        """Insert into many sequences in one array, and say where every id comes from.
+
+        Parameters
+        ----------
+        values, offsets, threads
+            As for `insert_ragged`.
+
+        Returns
+        -------
+        insertion : Insertion
+            ``ids`` as the values that `insert_ragged` returns; ``sources`` are positions in
+            `values`, so what stands beside them is carried along in one piece.
+        offsets : ndarray, shape (rows + 1,)
+            As `insert_ragged` returns them.
+
+        Raises
+        ------
+        StateTokenError, ValueError, TypeError, RuntimeError, MemoryError
+            As `insert_ragged` raises them.
+        """
+        from .positions import Insertion
+
+        new_values, new_offsets, sources = self._ragged(values, offsets, threads, True)
+        return Insertion(new_values, sources), new_offsets
+
+    def _ragged(self, values: Any, offsets: Any, threads: int | None, sources: bool) -> Any:
         shape = getattr(values, "shape", None)
         if not isinstance(shape, tuple):
             raise TypeError(
@@ -377,10 +409,8 @@ class StateTokens:
         given, finish = plain(values)
         if isinstance(given, list) or finish:
             raise TypeError(f"values must be an integer array, not {described(values)}")
-        new_values, new_offsets = insert_ragged(
-            given, plain_offsets(offsets, given.size), *self.numbers, thread_count(threads)
-        )
-        return new_values, new_offsets
+        rows = plain_offsets(offsets, given.size)
+        return insert_ragged(given, rows, *self.numbers, thread_count(threads), sources)
 
     if TYPE_CHECKING:
 

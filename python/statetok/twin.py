@@ -167,25 +167,32 @@ def insert_ragged(
     user: int,
     assistant: int,
     threads: int,
-) -> tuple[Any, Any]:
+    sources: bool,
+) -> tuple[Any, Any, Any]:
     """Rows of plain arrays, one after the other; see `StateTokens.insert_ragged`."""
     from itertools import pairwise
 
     import numpy
 
-    insert = bind(vocab, k, eot, user, assistant)
     rows = [values[:0]]
+    places = [numpy.empty(0, numpy.int64)]
     ends = [0]
     for row, (begin, end) in enumerate(pairwise(offsets)):
+        given = values[begin:end]
         try:
-            rows.append(insert(values[begin:end]))
+            out, edits = insert_with_edits(given, vocab, k, eot, user, assistant)
         except ValueError as error:
             in_row(error, row)
             raise
-        ends.append(ends[-1] + rows[-1].size)
+        rows.append(out)
+        if sources:
+            before = [place for place, count in edits for _ in range(count)]
+            places.append(numpy.insert(numpy.arange(begin, end), before, -1))
+        ends.append(ends[-1] + out.size)
     if ends[-1] > numpy.iinfo(offsets.dtype).max:
         raise too_many(ends[-1], offsets.dtype)
-    return numpy.concatenate(rows), numpy.array(ends, offsets.dtype)
+    found = numpy.concatenate(places) if sources else None
+    return numpy.concatenate(rows), numpy.array(ends, offsets.dtype), found
 
 
 class StreamBase:

@@ -21,10 +21,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
-    from typing import Any, NoReturn, Self, overload
+    from typing import Any, Literal, NoReturn, Self, overload
 
     import numpy as np
     from numpy.typing import NDArray
+    from pyarrow import Table
 
     from ._types import Int, Offset, TensorT
     from .positions import Insertion, Turn
@@ -411,6 +412,39 @@ class StateTokens:
             raise TypeError(f"values must be an integer array, not {described(values)}")
         rows = plain_offsets(offsets, given.size)
         return insert_ragged(given, rows, *self.numbers, thread_count(threads), sources)
+
+    def map_arrow(
+        self,
+        table: Table,
+        column: str = "input_ids",
+        *,
+        carry: Mapping[str, Any] | None = None,
+        assistant_mask: str | None = None,
+        on_error: Literal["raise", "null", "drop"] = "raise",
+    ) -> Table:
+        """Insert into a column of an Arrow table; for ``map`` of datasets, ``map_batches`` of Ray.
+
+        It is picklable. Needs pyarrow.
+
+        Parameters
+        ----------
+        table, column, carry, assistant_mask, on_error
+            As for `statetok.arrow.insert_table`.
+
+        Returns
+        -------
+        pyarrow.Table
+            ``insert_table(...).table``, made in one thread: who maps has a process for each core.
+
+        Raises
+        ------
+        StateTokenError, ValueError, TypeError
+            As `statetok.arrow.insert_table` raises them.
+        """
+        from .arrow import insert_table
+
+        options = {"carry": carry, "assistant_mask": assistant_mask, "on_error": on_error}
+        return insert_table(table, self, column, threads=1, **options).table  # type: ignore[arg-type]
 
     if TYPE_CHECKING:
 

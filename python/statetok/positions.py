@@ -198,3 +198,36 @@ def control_positions(ids: Any, contract: StateTokens) -> list[int]:
     found = (ids >= vocab) | (ids == eot) | (ids == user) | (ids == assistant)
     positions: list[int] = found.nonzero()[0].tolist()
     return positions
+
+
+def mask_of_rows(values: Any, offsets: Any, contract: StateTokens) -> Any:
+    """Return the assistant mask of inserted rows that lie one after the other in one array."""
+    import numpy
+
+    marks = numpy.zeros(values.size + 1, numpy.int8)
+    starts, stops = replies_of_rows(values, offsets, contract)
+    marks[starts] += 1
+    marks[stops] -= 1  # another statement: a reply without an id stops where it starts
+    return numpy.cumsum(marks[:-1], dtype=numpy.int8).view(bool)
+
+
+def replies_of_rows(values: Any, offsets: Any, contract: StateTokens) -> tuple[Any, Any]:
+    """Return where the ids of each reply start and stop, its eot among them, as `turns` has it."""
+    import numpy
+
+    places = (values == contract.user) | (values == contract.assistant) | (values == contract.eot)
+    at = numpy.append(numpy.flatnonzero(places), values.size)
+    kind = values[at[:-1]]
+    row = numpy.append(numpy.searchsorted(offsets, at[:-1], "right"), offsets.size)
+    text = kind == contract.assistant  # unless it opens a reply
+    opens = numpy.zeros(kind.size, bool)
+    opens[1:] = text[1:] & (kind[:-1] == contract.user) & (row[1:-1] == row[:-2])
+    # A reply goes up to the next other control id: in its row, else to the end of the row.
+    following = numpy.append(numpy.where(text, kind.size, numpy.arange(kind.size)), kind.size)
+    following = numpy.minimum.accumulate(following[::-1])[::-1]
+    opening = numpy.flatnonzero(opens)
+    end = following[opening]
+    kind = numpy.append(kind, contract.user)
+    inside = row[end] == row[opening]
+    stops = numpy.where(inside, at[end] + (kind[end] == contract.eot), offsets[row[opening]])
+    return at[opening] + 1, stops

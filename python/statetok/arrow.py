@@ -149,7 +149,7 @@ def insert_table(
     batches = []
     first_row = 0
     for batch in table.to_batches():
-        batches.append(plan.batch(batch, schema, refused, first_row))
+        batches.append(plan.batch(batch, schema, refused, first_row)[0])
         first_row += batch.num_rows
     return InsertedTable(pa.Table.from_batches(batches, schema), refused.count, refused.errors)
 
@@ -201,7 +201,8 @@ class TablePlan:
                 f"not with {self.contract}"
             )
         to = _lists(_named(self.column), _field(schema, self.column).type, of_ids=True)
-        self._check_width(to.value_type)
+        if not pa.types.is_null(to.value_type):
+            check_width(_named(self.column), to.value_type.to_pandas_dtype(), self.contract)
         for name, fill in self.carry.items():
             _fill(name, _lists(_named(name), _field(schema, name).type).value_type, fill)
         for name in (self.column, *self.carry):
@@ -217,8 +218,11 @@ class TablePlan:
 
     def batch(
         self, batch: pa.RecordBatch, schema: pa.Schema, refused: Refused, first_row: int
-    ) -> pa.RecordBatch:
-        """Return `batch`, whose first row is number `first_row` of the table, as `schema`."""
+    ) -> tuple[pa.RecordBatch, Any]:
+        """Return `batch`, whose first row is number `first_row` of the table, as `schema`.
+
+        And an array of bool: which of its rows were refused.
+        """
         rows = _Rows(batch.column(self.column), self.column)
         beside = {name: _Rows(batch.column(name), name) for name in self.carry}
         faults = rows.faults() | {
@@ -246,18 +250,22 @@ class TablePlan:
             mask = mask_of_rows(made.ids, made.offsets, self.contract)
             add(self.assistant_mask, pa.array(mask), rows.null)
         out = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-        return out.filter(pa.array(~bad)) if self.on_error == "drop" and bad.any() else out
+        if self.on_error == "drop" and bad.any():
+            out = out.filter(pa.array(~bad))
+        return out, bad
 
-    def _check_width(self, type: pa.DataType) -> None:
-        # In front, as this is no fault of a row: each one with an exchange would be refused.
-        last = self.contract.vocab + self.contract.k - 1
-        if self.contract.k and not pa.types.is_null(type):
-            limit = np.iinfo(type.to_pandas_dtype()).max
-            if last > limit:
-                raise ValueError(
-                    f"{_named(self.column)} holds {type}, which cannot hold the state ids up to "
-                    f"{last}: cast it first"
-                )
+
+def check_width(what: str, dtype: Any, contract: StateTokens) -> None:
+    """Refuse a type that cannot hold the state ids.
+
+    In front, as it is the fault of no row: each one with an exchange would be refused.
+    """
+    last = contract.vocab + contract.k - 1
+    if contract.k and last > np.iinfo(dtype).max:
+        raise ValueError(
+            f"{what} is of {np.dtype(dtype)}, which cannot hold the state ids up to {last}: "
+            "cast it first"
+        )
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import codecs
-import json
-import math
 import os
 import platform
 import re
 import reprlib
-import secrets
-import shutil
 import stat
 import sys
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -30,14 +25,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from rich.text import Text
 
 from . import HEADER_SHA256, StateTokens, __version__, implementation
+from .files import replaced
+from .jsonl import REFUSALS, list_in, parsed, reason, renamed, written
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 __all__ = ["statetok"]
 
-#: What a bad line raises: no JSON, no ids, or a sequence that the contract refuses.
-REFUSALS = (ValueError, TypeError, RecursionError, MemoryError)
 LISTED = 20  # skipped lines that are named at the end
 NEIGHBOURS = 5  # ids shown on each side of a faulty one
 HEAD, TAIL = 8, 4  # ids shown of a long run
@@ -188,64 +183,7 @@ def lines(paths: Sequence[str], advance: Callable[[int], None]) -> Iterator[tupl
                 advance(len(line))
 
 
-def parsed(line: bytes) -> Any:
-    """Return the JSON value of a line, refusing what would not come out as it came in."""
-    try:
-        return _decoder.decode(line.decode())
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg}: column {error.colno}") from None
-    except ValueError as error:
-        if "integer string conversion" in str(error):  # Python's own words help nobody here
-            raise ValueError("an integer has more than 4,300 digits") from None
-        raise
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {twice[:40]!r} is there twice in one object")
-    return found
-
-
-def _number(digits: str) -> float:
-    number = float(digits)
-    vanished = number == 0 and re.search("[1-9]", digits.lower().partition("e")[0])
-    if not math.isfinite(number) or vanished:
-        raise ValueError(f"the number {digits[:40]} is none that a 64-bit float can hold")
-    return number
-
-
-_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
-
-
-def list_in(record: Any, field: str) -> Any:
-    if isinstance(record, list):
-        return record
-    if not isinstance(record, dict):
-        raise TypeError(f"a line must be a list, or an object with one, not {reprlib.repr(record)}")
-    if field not in record:
-        keys = ", ".join(repr(key[:20]) for key in list(record)[:5])
-        raise ValueError(f"no field {field[:40]!r} in the object; it begins with: {keys or 'none'}")
-    return record[field]
-
-
-def reason(error: Exception) -> str:
-    """Return what `error` says, and below it its notes."""
-    if isinstance(error, RecursionError):
-        text = "nested too deeply"
-    elif isinstance(error, MemoryError):
-        text = "the result does not fit in memory"
-    else:
-        text = str(error)
-    return "\n  ".join([text, *getattr(error, "__notes__", ())])
-
-
 # -- JSON Lines out --------------------------------------------------------------------------
-
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def rewrite(
@@ -269,7 +207,7 @@ def rewrite(
                     record = renamed(record, field, to or field) | {to or field: changed}
                 else:
                     record = changed
-                text = _encode(record)
+                text = written(record)
             except REFUSALS as error:
                 message = f"{place}: {reason(error)}"
                 if not skip_invalid:
@@ -278,18 +216,11 @@ def rewrite(
                 if skipped <= LISTED:
                     listed.append(message)
             else:
-                # What UTF-8 cannot hold is a lone surrogate in a string: \udXXX, JSON's escape.
-                out.write(text.encode("utf-8", "backslashreplace") + b"\n")
+                out.write(text)
     if skipped:
         more = [f"and {skipped - LISTED} more"] if skipped > LISTED else []
         head = f"Skipped {skipped} bad line{'s' if skipped > 1 else ''}:"
         click.echo("\n".join([head, *listed, *more]), err=True)
-
-
-def renamed(record: dict[str, Any], field: str, to: str) -> dict[str, Any]:
-    if to != field and to in record:
-        raise ValueError(f"the object has a field {to[:40]!r} already")
-    return {to if key == field else key: value for key, value in record.items()}
 
 
 @contextmanager
@@ -299,7 +230,8 @@ def plain_io_errors() -> Iterator[None]:
     except BrokenPipeError:  # the reader, e.g. head, has had enough
         Console().on_broken_pipe()
     except OSError as error:
-        raise click.ClickException(str(error)) from None
+        named = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise click.ClickException(named) from None
 
 
 @contextmanager
@@ -320,19 +252,8 @@ def opened(output: str) -> Iterator[IO[bytes]]:
     target = Path(os.path.realpath(output))  # a link stays one
     if target.is_symlink():
         raise click.ClickException(f"{output}: the link leads nowhere")
-    temporary = target.with_name(f".statetok-{secrets.token_hex(8)}.tmp")
-    try:
-        temporary.touch()
-    except OSError as error:  # which is about a name that nobody gave
-        raise click.ClickException(f"{output}: {error.strerror}") from None
-    try:
-        with open(temporary, "wb") as file:
-            if target.exists():
-                shutil.copymode(target, temporary)
-            yield file
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replaced(target, output) as file:
+        yield file
 
 
 @contextmanager

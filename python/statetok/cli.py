@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import platform
 import re
@@ -21,7 +22,13 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
 from . import HEADER_SHA256, StateTokens, __version__, implementation
@@ -171,7 +178,7 @@ def load_tokenizer(path: str) -> Tokenizer:
 # -- JSON Lines in ---------------------------------------------------------------------------
 
 
-def lines(paths: Sequence[str], advance: Callable[[int], None]) -> Iterator[tuple[str, bytes]]:
+def lines(paths: Sequence[str], advance: Callable[[float], None]) -> Iterator[tuple[str, bytes]]:
     """Yield every line that is not blank with its place, and tell `advance` the bytes read."""
     for path in paths:
         name = "<stdin>" if path == "-" else path if path.isprintable() else repr(path)
@@ -218,9 +225,8 @@ def rewrite(
             else:
                 out.write(text)
     if skipped:
-        more = [f"and {skipped - LISTED} more"] if skipped > LISTED else []
-        head = f"Skipped {skipped} bad line{'s' if skipped > 1 else ''}:"
-        click.echo("\n".join([head, *listed, *more]), err=True)
+        head = f"Skipped {skipped} bad line{'s' if skipped > 1 else ''}"
+        click.echo("\n".join(shortlist(head, skipped, listed)), err=True)
 
 
 @contextmanager
@@ -257,7 +263,7 @@ def opened(output: str) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def progress(paths: Sequence[str], output: str) -> Iterator[Callable[[int], None]]:
+def progress(paths: Sequence[str], output: str) -> Iterator[Callable[[float], None]]:
     """Yield what takes the bytes read; on a terminal, a bar appears if it takes long."""
     console = Console(stderr=True)
     mixed = output == "-" and sys.stdout.isatty()  # the bar would run through the lines
@@ -266,12 +272,13 @@ def progress(paths: Sequence[str], output: str) -> Iterator[Callable[[int], None
         return
     found = [os.stat(sys.stdin.fileno() if path == "-" else path) for path in paths]
     known = all(stat.S_ISREG(each.st_mode) for each in found)
-    columns = BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    speed = [TransferSpeedColumn()] * (console.width >= 60)  # on fewer columns they would wrap
+    columns = BarColumn(), DownloadColumn(), *speed, TimeRemainingColumn()
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task("", total=sum(each.st_size for each in found) if known else None)
     start = time.monotonic()
 
-    def advance(size: int) -> None:
+    def advance(size: float) -> None:
         bar.advance(task, size)
         if time.monotonic() - start > PATIENCE:
             bar.start()
@@ -361,6 +368,157 @@ def encode(
         )
 
     rewrite(ids_of, files, output, field, skip_invalid, to="input_ids")
+
+
+# -- corpora ---------------------------------------------------------------------------------
+
+
+class Fill(click.ParamType[tuple[str, Any]]):
+    """``NAME=VALUE``, the value as JSON."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, Any]:
+        name, equals, fill = value.rpartition("=")
+        try:
+            return name, json.loads(fill) if equals else self.fail("give NAME=VALUE", param, ctx)
+        except ValueError:
+            self.fail(f"{fill[:40]!r} is no JSON value", param, ctx)
+
+
+@statetok.command(
+    params=[
+        click.Argument(
+            ["inputs"],
+            nargs=-1,
+            required=True,
+            metavar="IN...",
+            type=click.Path(exists=True, path_type=Path),
+        ),
+        click.Option(
+            ["-o", "--output"],
+            required=True,
+            metavar="OUT",
+            help="A file for one file, else a directory.",
+            type=click.Path(path_type=Path),
+        ),
+        click.Option(
+            ["--column", "--field"],
+            default="input_ids",
+            show_default=True,
+            metavar="NAME",
+            help="The column or field with the ids.",
+        ),
+        click.Option(
+            ["--carry"],
+            multiple=True,
+            type=Fill(),
+            help="A column of lists beside the ids, and its value for ids that are "
+            "inserted, e.g. labels=-100; may be repeated.",
+        ),
+        click.Option(
+            ["--assistant-mask"],
+            metavar="NAME",
+            help="Add a column of this name: true on the ids of replies.",
+        ),
+        click.Option(
+            ["--on-error"],
+            type=click.Choice(["raise", "null", "drop"]),
+            default="raise",
+            show_default=True,
+            help="What becomes of a row that is refused.",
+        ),
+        click.Option(
+            ["--dtype"],
+            type=click.Choice(["uint16", "uint32", "int32", "int64"]),
+            help="Of the ids in .bin files.",
+        ),
+        *CONTRACT,
+    ]
+)
+def convert(
+    inputs: tuple[Path, ...],
+    output: Path,
+    column: str,
+    carry: tuple[tuple[str, Any], ...],
+    assistant_mask: str | None,
+    on_error: Any,
+    dtype: str | None,
+    **contract: Any,
+) -> None:
+    """Insert the state blocks into files of a corpus, of any size.
+
+    IN is a Parquet, Arrow (.arrow, .feather) or JSON Lines file (.jsonl, .jsonl.gz, .jsonl.zst),
+    or one long sequence (.bin with --dtype, .npy), or a directory of such. The format stays, and a
+    Parquet file keeps its row groups, compression and order of columns. A file is put in place
+    when it is complete. In a directory there is a manifest, with which a run that was stopped goes
+    on where it was: give the same command again.
+    """
+    made = contract_of(**contract)
+    try:
+        from . import corpus, manifest
+        from .arrow import TablePlan
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"'convert' needs {error.name}: pip install 'statetok[arrow,cli]'"
+        ) from None
+    try:
+        plan = TablePlan(made, column, dict(carry), assistant_mask, on_error)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    sources, others = corpus_files(inputs, output)
+    as_file = len(inputs) == 1 and inputs[0].is_file() and not output.is_dir()
+    run = corpus.Convert(plan, dtype)
+    paths = [str(path) for path in sources.values()]
+    pool = corpus.processes_for(sources.values())
+    with plain_io_errors(), pool as run.workers, progress(paths, "") as advance:
+        try:
+            if as_file:
+                counts = run(inputs[0], output, advance)
+            else:
+                counts = manifest.convert_directory(sources, output, run, advance)
+        except corpus.CorpusError as error:
+            raise click.ClickException(str(error)) from None
+    report = [f"{len(sources)} {'file' if len(sources) == 1 else 'files'}: {counts}"]
+    report += shortlist(f"Refused {counts.refused:,} rows", counts.refused, run.faults)
+    report += shortlist("Split, as they were too large", len(run.split), run.split)
+    report += shortlist("Left out, as they are of no known format", len(others), others)
+    click.echo("\n".join(report), err=True)
+
+
+def shortlist(head: str, n: int, items: Sequence[str]) -> list[str]:
+    """Return lines about n things, a number of them by name; none about none."""
+    if n == 0:
+        return []
+    shown = items[:LISTED]
+    return [f"{head}:", *shown, *([f"and {n - len(shown):,} more"] if n > len(shown) else [])]
+
+
+def corpus_files(inputs: Sequence[Path], output: Path) -> tuple[dict[str, Path], list[str]]:
+    """Return the files of a corpus by their names in `output`, and the names of others there."""
+    from .corpus import format_of
+
+    sources: dict[str, Path] = {}
+    others = []
+    for each in inputs:
+        found = [each]
+        if each.is_dir():
+            if output.resolve().is_relative_to(each.resolve()):
+                raise click.UsageError(f"{output} is within {each}: give another directory.")
+            found = sorted(path for path in each.rglob("*") if path.is_file())
+        for path in found:
+            name = str(path.relative_to(each)) if each.is_dir() else path.name
+            if format_of(path) is None:
+                if path == each:
+                    raise click.UsageError(f"{path}: its name says no format that is known.")
+                others.append(str(path))
+            elif name in sources:
+                raise click.UsageError(f"{path} and {sources[name]} would have the same name.")
+            else:
+                sources[name] = path
+    if not sources:
+        raise click.UsageError("There is no file of a known format.")
+    return sources, others
 
 
 # -- for a person to look at -----------------------------------------------------------------

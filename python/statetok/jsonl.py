@@ -67,7 +67,10 @@ def reason(error: Exception) -> str:
         text = "the result does not fit in memory"
     else:
         text = str(error)
-    return "\n  ".join([text, *getattr(error, "__notes__", ())])
+    notes = getattr(error, "__notes__", [])
+    if hasattr(error, "row"):  # the last note says it: who shows the error names the place
+        notes = notes[:-1]
+    return "\n  ".join([text, *notes])
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

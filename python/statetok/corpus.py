@@ -11,7 +11,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from multiprocessing import get_context, parent_process
@@ -36,8 +36,8 @@ LINES = 2**20  # bytes of lines for one task
 FEW = 2**23  # bytes of lines that take no longer than the start of processes
 IDS = 2**22  # ids of a raw stream at a time
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-#: What reading and writing a file raises, pyarrow's errors among them.
-FAULTS = (OSError, pa.ArrowException, ValueError, TypeError, OverflowError)
+#: What reading and writing a file raises; the last if a process of the pool was killed.
+FAULTS = (OSError, pa.ArrowException, *REFUSALS, OverflowError, BrokenExecutor)
 
 Advance = Callable[[float], None]
 
@@ -98,7 +98,7 @@ class Convert:
 
     def __call__(self, source: Path, target: Path, advance: Advance = lambda _: None) -> Counts:
         """Convert one file and put the result in place; nothing is there if that fails."""
-        convert = _FORMATS[format_of(source) or ""]
+        convert = FORMATS[format_of(source)]
         where = str(source)
         try:
             with replaced(target) as out:
@@ -296,11 +296,13 @@ class Convert:
         return counts
 
 
-_FORMATS: dict[str, Callable[[Convert, Path, IO[bytes], Advance], Counts]] = {
+FORMATS: dict[str | None, Callable[[Convert, Path, IO[bytes], Advance], Counts]] = {
     ".parquet": Convert._parquet,
     ".arrow": Convert._ipc,
     ".feather": Convert._ipc,
     ".jsonl": Convert._lines,
+    ".jsonl.gz": Convert._lines,
+    ".jsonl.zst": Convert._lines,
     ".bin": Convert._raw,
     ".npy": Convert._npy,
 }
@@ -308,10 +310,8 @@ REMEMBERED = 100  # refused rows of all files that are named
 
 
 def format_of(path: Path) -> str | None:
-    """Return the suffix that stands for the format of a file, or ``None`` if it is no corpus."""
-    suffix = (path.with_suffix("") if path.suffix in COMPRESSIONS else path).suffix
-    known = suffix in _FORMATS and (suffix == ".jsonl" or path.suffix == suffix)
-    return suffix if known else None
+    """Return the end of a file's name that says its format, or ``None`` if it is no corpus."""
+    return next((end for end in FORMATS if end and path.name.endswith(end)), None)
 
 
 def row_fault(source: Path, error: Exception) -> str:
@@ -481,7 +481,8 @@ def in_order(
 @contextmanager
 def processes_for(paths: Iterable[Path]) -> Iterator[Executor | None]:
     """Yield a pool with a process for each core, if there are lines enough to need them."""
-    size = sum(path.stat().st_size for path in paths if format_of(path) == ".jsonl")
+    lines = [path for path in paths if FORMATS[format_of(path)] is Convert._lines]
+    size = sum(path.stat().st_size for path in lines)
     if size < FEW or thread_count(None) == 1:
         yield None
         return
